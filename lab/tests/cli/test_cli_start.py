@@ -1,20 +1,17 @@
 """How dst begins and ends, what --help says, and the live display."""
 
-import argparse
 import io
 import os
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from dst_lab.cli import STOPPED
 from dst_lab.cli.main import command_line
-from dst_lab.cli.options.parser import EXAMPLES, FIRST_STEPS, Parser
+from dst_lab.cli.options.parser import EXAMPLES, FIRST_STEPS
 from dst_lab.cli.terminal.console import Console, say
 from dst_lab.cli.terminal.progress import Display
 from dst_lab.engines.engine import Progress
@@ -31,22 +28,6 @@ def test_links_in_a_circle_are_a_sentence(cli) -> None:
         assert ended.err == "dst: one cannot be reached: its links lead in a circle, or its folder is gone.\n"
 
 
-def test_an_interrupt_while_modules_are_loaded_is_a_sentence(surroundings) -> None:
-    code = """
-import os, signal, sys
-class Finder:
-    def find_spec(self, name, *_):
-        if name == "dst_lab.cli.commands.show":
-            os.kill(os.getpid(), signal.SIGINT)
-sys.meta_path.insert(0, Finder())
-from dst_lab.cli import main
-sys.argv = ["dst", "show"]
-main()
-"""
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stderr) == (130, STOPPED)
-
-
 def test_what_a_stream_cannot_take_is_escaped_or_goes_nowhere(start, surroundings) -> None:
     """A deviation stands after ±, which ASCII lacks; a shell's `>&-` closes the output."""
     with Store.open("dst.sqlite", write=True) as store:
@@ -61,43 +42,6 @@ def test_what_a_stream_cannot_take_is_escaped_or_goes_nowhere(start, surrounding
     assert "0.5 \\xb1 0.71 (2)" in out
     closed = start(*words, stdout=None, preexec_fn=lambda: os.close(1))
     assert (closed.communicate()[1], closed.returncode) == ("", 0)
-
-
-@pytest.mark.parametrize("value", ["-inf", "-nan", "-1e3", "-.5"])
-def test_what_follows_an_option_is_its_value(value, cli) -> None:
-    ended = cli("run", "stochastic-binary", "--tau-f", value)
-    assert ended.code == 2
-    assert ended.err == f"dst: tau_f: a temperature must be finite and at least 0, got {float(value)}\n"
-
-
-def test_a_store_may_lie_at_home_where_no_shell_said_so(cli, tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    words = ("--estimator", "identity-ste", "--seeds", 1, "--threads", 1, "--store=~/own.sqlite")
-    ended = cli("run", "stochastic-binary", "--epochs", 1, *words)
-    assert (ended.code, list(Path().iterdir())) == (0, [])
-    assert f"Store: {tmp_path / 'own.sqlite'}" in ended.err
-    again = cli("sweep", "stochastic-binary", "--grid", "epochs=1", "--dry-run", *words)
-    assert again.out.endswith("nothing to train: the store has every run that is wanted so far\n")
-    assert "--store: there is no such home folder, got '~none/x'" in cli("show", "--store=~none/x").err
-
-
-def test_every_path_may_lie_at_home(tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    places = {"store", "out", "data", "figures", "target", "others"}
-    found = set()
-
-    def look(parser: argparse.ArgumentParser) -> None:
-        if isinstance(parser, Parser) and parser.fill:
-            parser.fill(parser)
-        for action in parser._actions:
-            if action.dest in places:
-                found.add(action.dest)
-                assert str(action.type("~/x")) == str(tmp_path / "x"), (parser.prog, action.dest)
-            for below in action.choices.values() if isinstance(action, argparse._SubParsersAction) else ():
-                look(below)
-
-    look(command_line())
-    assert found == places
 
 
 ROOT = Path(__file__).parents[3]

@@ -12,7 +12,7 @@ from types import FrameType
 import torch
 
 from dst_lab.cli.commands.show import print_table
-from dst_lab.cli.options.parser import add_store, at_home, at_least
+from dst_lab.cli.options.parser import add_store, at_least
 from dst_lab.cli.terminal.console import say
 from dst_lab.cli.terminal.progress import Display
 from dst_lab.engines.engine import Engine, Job
@@ -33,7 +33,7 @@ def add_machine(parser: argparse.ArgumentParser) -> None:
     )
     add_store(parser, "file to record in")
     parser.add_argument("--keep", action="store_true", help="keep the trained networks, in a folder next to the store")
-    parser.add_argument("--data", type=at_home, help="folder with the data sets (DST_DATA, then the user's cache)")
+    parser.add_argument("--data", help="folder with the data sets (DST_DATA, then the user's cache)")
     parser.add_argument(
         "--device",
         choices=("auto", "cpu", "cuda"),
@@ -173,7 +173,6 @@ def engine(args: argparse.Namespace) -> Iterator[Engine]:
 
 
 def pick_device(name: str) -> torch.device:
-
     if name == "cuda" and not torch.cuda.is_available():
         raise ValueError("--device cuda: torch sees no CUDA device here; leave it out, or take --device cpu")
     return torch.device("cuda" if name == "cuda" or (name == "auto" and torch.cuda.is_available()) else "cpu")

@@ -5,7 +5,6 @@ written (a sentence says what); 3 runs are left, because the time was up or a wo
 on; 130 stopped by Ctrl-C, and the same command goes on.
 """
 
-import argparse
 import io
 import signal
 import sys
@@ -19,7 +18,6 @@ from importlib.metadata import version
 from typing import Any
 
 from dst_lab import plugins
-from dst_lab.cli import STOPPED
 from dst_lab.cli.options.parser import EXAMPLES, FIRST_STEPS, Parser, epilog
 from dst_lab.cli.terminal.console import fall_silent, say
 from dst_lab.data import DataError
@@ -40,14 +38,6 @@ COMMANDS = {
 }
 """The commands, and the modules that they are in."""
 EXPECTED = (ValueError, DataError, StoreError, OSError)
-
-
-class _Version(argparse.Action):
-    """Reads the version when asked for, without loading torch."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        print(f"dst {version('dst-lab')}")
-        parser.exit()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -76,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         fall_silent(sys.stdout)
         code = 0
     except KeyboardInterrupt:
-        say(STOPPED.rstrip(), sys.stderr)
+        say("dst: stopped at once; what was recorded is safe, and the same command goes on", sys.stderr)
         code = 130
     except Exception as error:
         if debug:
@@ -98,7 +88,7 @@ def command_line(only: str | None = None) -> Parser:
     about = "Train many networks with discrete choices inside at once, record every run, and compare them."
     parser = Parser(prog="dst", description=about, epilog=epilog(FIRST_STEPS))
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    parser.add_argument("--version", action=_Version, nargs=0, help="show the version")
+    parser.add_argument("--version", action="version", version=f"dst {version('dst-lab')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     modules = [COMMANDS[only]] if only else dict.fromkeys(COMMANDS.values())
     for module in modules:

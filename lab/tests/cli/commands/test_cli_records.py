@@ -165,16 +165,6 @@ def test_a_kept_network_becomes_a_circuit(cli) -> None:
     assert torch.equal(circuits.load("net.json")(bits), network(bits.float()).argmax(-1))
 
 
-def test_no_file_is_written_twice(cli) -> None:
-    cli(*GATES, "--seeds", 1, "--keep")
-    for other in ("n_tb.v", Path("n_tb.v").absolute()):
-        done = cli("circuit", "--out", "n.v", "--out", other, "--testbench")
-        assert done.code == 2
-        assert "n_tb.v would be written twice, with two contents: give one --out another name" in done.err
-        assert not list(Path().glob("n*.v"))
-    assert cli("circuit", "--out", "n.v", "--out", "n.v", "--testbench").code == 0
-
-
 REFUSED = {
     "keeps 2 logic networks: give the id of one of ": ("circuit",),
     "holds no run 'nope'": ("circuit", "nope"),

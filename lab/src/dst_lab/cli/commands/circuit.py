@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from decoupled_st import circuits
 from decoupled_st.circuits import Circuit, write_images
-from decoupled_st.circuits.formats.files import check_path, contents
+from decoupled_st.circuits.formats.files import check_path
 from dst_lab import data
-from dst_lab.cli.options.parser import add_store, at_home, at_least, read_path
+from dst_lab.cli.options.parser import add_store, at_least
 from dst_lab.cli.terminal.console import say
 from dst_lab.data import DataError
 from dst_lab.networks import load
@@ -33,7 +33,7 @@ def add(commands: Any) -> None:
     add_store(parser)
     parser.add_argument(
         "--out",
-        type=read_path,
+        type=Path,
         action="append",
         default=[],
         metavar="FILE",
@@ -49,7 +49,7 @@ def add(commands: Any) -> None:
         metavar="N",
         help="write the first N test images as images.txt next to the first FILE",
     )
-    parser.add_argument("--data", type=at_home, help="folder with the data sets")
+    parser.add_argument("--data", help="folder with the data sets")
     parser.set_defaults(do=_circuit)
 
 
@@ -60,7 +60,9 @@ def _circuit(args: argparse.Namespace) -> int:
     say(f"run:         {run}")
     test, names = None, None
     try:
-        test, names = _test_images(config, args.data)
+        split = data.load_levels(config.dataset, config.thresholds, args.data).test
+        bits = torch.from_numpy(data.bits(split.images, config.thresholds))
+        test, names = (bits, torch.from_numpy(split.labels)), input_names(config.thresholds, split.images.shape[1:])
     except DataError as error:
         if args.images:
             raise
@@ -76,7 +78,14 @@ def _circuit(args: argparse.Namespace) -> int:
         say(f"simplified:  {len(circuit.gates):,} gates, depth {circuit.depth} ({removed})")
     if test is not None:
         _compare(circuit, network, *test)
-    _write(args, circuit, options, test and test[0])
+    for out in args.out:
+        circuit.write(out, **(options if out.suffix == ".v" else {}))
+        testbench = f", {out.stem}_tb.v" if args.testbench and out.suffix == ".v" else ""
+        say(f"written:     {out}{testbench}")
+    if args.images and test is not None:
+        text_file, chosen = args.out[0].with_name("images.txt"), test[0][: args.images]
+        write_images(text_file, chosen)
+        say(f"written:     {text_file}, {len(chosen):,} of {len(test[0]):,} test images")
     return 0
 
 
@@ -114,13 +123,6 @@ def _kept_run(path: Path, run: str | None) -> tuple[str, LogicGatesConfig]:
     return kept_run.id, config
 
 
-def _test_images(config: LogicGatesConfig, source: str | None) -> tuple[tuple[Tensor, Tensor], list[str]]:
-    """Bits and labels, and what the bits mean."""
-    test = data.load_levels(config.dataset, config.thresholds, source).test
-    bits = torch.from_numpy(data.bits(test.images, config.thresholds))
-    return (bits, torch.from_numpy(test.labels)), input_names(config.thresholds, test.images.shape[1:])
-
-
 def input_names(thresholds: int, shape: tuple[int, ...]) -> list[str]:
     """What the bits of images of this shape mean, in the order of `data.bits`."""
     channels, rows, columns = (range(size) for size in shape)
@@ -144,23 +146,3 @@ def _compare(circuit: Circuit, network: nn.Module, bits: Tensor, labels: Tensor)
         raise RuntimeError(f"the circuit differs from the network on {different} of {len(bits)} test images")
     right = int((scores.argmax(-1) == labels).sum())
     say(f"compared:    equal to the network on all {len(bits):,} test images, {right / len(bits):.2%} of them right")
-
-
-def _write(args: argparse.Namespace, circuit: Circuit, options: dict[str, bool], images: Tensor | None) -> None:
-    """Write every file, once it is known that each may be written; `images` are all those of the test."""
-    planned = [(out, contents(circuit, out, **(options if out.suffix == ".v" else {}))) for out in args.out]
-    contents_of: dict[Path, str | bytes] = {}
-    for path, content in (item for _, files in planned for item in files.items()):
-        if contents_of.setdefault(path.resolve(), content) != content:
-            raise ValueError(f"{path} would be written twice, with two contents: give one --out another name")
-        check_target(path)
-    text_file = args.out[0].with_name("images.txt") if args.images else None
-    if text_file is not None and images is not None:
-        check_target(text_file)
-    for out, files in planned:
-        circuit.write(out, **(options if out.suffix == ".v" else {}))
-        say(f"written:     {', '.join(map(str, files))}")
-    if text_file is not None and images is not None:
-        chosen = images[: args.images]
-        write_images(text_file, chosen)
-        say(f"written:     {text_file}, {len(chosen):,} of {len(images):,} test images")

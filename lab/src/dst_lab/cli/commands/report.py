@@ -8,7 +8,7 @@ from typing import Any
 from dst_lab import report, train
 from dst_lab.cli.commands.sweep import print_end
 from dst_lab.cli.machine import LEFT, add_budget, add_machine, code_after, training, way_on
-from dst_lab.cli.options.parser import Parser, add_store, read_path
+from dst_lab.cli.options.parser import add_store
 from dst_lab.cli.terminal.console import Console, say
 from dst_lab.figures import check_files, draw, write_files
 from dst_lab.records import remaining, versions
@@ -25,8 +25,8 @@ def add(commands: Any) -> None:
         description="Write one self-contained HTML page from a store. Needs no data and no network.",
     )
     add_store(page)
-    page.add_argument("--out", type=read_path, default=Path("report.html"), help="the page (report.html)")
-    page.add_argument("--figures", type=read_path, metavar="DIR", help="also write every figure here, as PNG and SVG")
+    page.add_argument("--out", type=Path, default=Path("report.html"), help="the page (report.html)")
+    page.add_argument("--figures", type=Path, metavar="DIR", help="also write every figure here, as PNG and SVG")
     add_study(page)
     page.set_defaults(do=_report)
     again = commands.add_parser(
@@ -34,8 +34,15 @@ def add(commands: Any) -> None:
         help="every recipe of a study, then the report",
         description="Train what a study's recipes want and the store lacks, then write OUT/report.html and "
         "OUT/figures. Run again, it continues; with the budget over, the report is made of what is there.",
+        usage="dst reproduce STUDY [options]",
     )
-    again.fill = _fill
+    again.add_argument("study", metavar="STUDY", help="a folder such as lab/studies/paper, or a registered study")
+    add_budget(again)
+    again.add_argument(
+        "--out", type=Path, default=Path("report"), metavar="DIR", help="folder for page and figures (report)"
+    )
+    add_machine(again)
+    again.set_defaults(do=reproduce)
 
 
 def add_study(parser: argparse.ArgumentParser) -> None:
@@ -49,16 +56,6 @@ def add_study(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scale", choices=("quick", "paper"), help="scale of its runs (paper where the store has such, else quick)"
     )
-
-
-def _fill(parser: Parser) -> None:
-    parser.add_argument("study", metavar="STUDY", help="a folder such as lab/studies/paper, or a registered study")
-    add_budget(parser)
-    parser.add_argument(
-        "--out", type=read_path, default=Path("report"), metavar="DIR", help="folder for page and figures (report)"
-    )
-    add_machine(parser)
-    parser.set_defaults(do=reproduce)
 
 
 def _report(args: argparse.Namespace) -> int:

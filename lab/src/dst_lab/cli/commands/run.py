@@ -1,18 +1,15 @@
 """`dst run TASK`: train runs of one task and record them."""
 
 import argparse
-import ast
 import sys
 from collections.abc import Iterable
 from contextlib import nullcontext
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 from dst_lab.cli.estimate import say_estimate
 from dst_lab.cli.machine import add_machine, code_of, training
 from dst_lab.cli.options.fields import add_fields, read_config
-from dst_lab.cli.options.parser import Parser, epilog
+from dst_lab.cli.options.parser import epilog
 from dst_lab.cli.terminal.console import say
 from dst_lab.estimators import (
     DEFAULT,
@@ -27,7 +24,7 @@ from dst_lab.estimators import (
     options_of,
     rules,
 )
-from dst_lab.runs import BUILT_IN, CONFIGS, Config
+from dst_lab.runs import CONFIGS, Config
 from dst_lab.store import Store, run_id
 from dst_lab.train import train
 
@@ -39,34 +36,19 @@ def add(commands: Any) -> None:
     parser = commands.add_parser(
         "run", help="train runs of one task", description="Train runs of one task and record them."
     )
-    parser.fill = _fill
-
-
-def _fill(parser: Parser) -> None:
     tasks = parser.add_subparsers(dest="task", required=True, metavar="TASK")
-    for name in CONFIGS:
-        about = _about(name)
-        example = epilog(f"dst run {name} --estimator all --seeds 3")
-        one = tasks.add_parser(name, help=about.partition("\n")[0], description=about, epilog=example)
-        one.fill = partial(_fill_task, name)
-        one.set_defaults(do=run)
-
-
-def _fill_task(name: str, parser: Parser) -> None:
-    """Add the options of the one task that is run; its module is loaded now."""
-    add_common(parser)
-    add_fields(parser, CONFIGS[name])
-    parser.set_defaults(config_type=CONFIGS[name])
-
-
-def _about(name: str) -> str:
-    """The first paragraph of what the task's module says of it, which is read without loading the module."""
-    if name in BUILT_IN:
-        file = Path(__file__).parents[2] / "tasks" / f"{BUILT_IN[name].rpartition('.')[2]}.py"
-        text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")))
-    else:
-        text = sys.modules[CONFIGS[name].__module__].__doc__
-    return (text or "").split("\n\n")[0]
+    for name, config_type in CONFIGS.items():
+        about = (sys.modules[config_type.__module__].__doc__ or "").split("\n\n")[0]
+        one = tasks.add_parser(
+            name,
+            help=about.partition("\n")[0],
+            description=about,
+            usage=f"dst run {name} [options]",
+            epilog=epilog(f"dst run {name} --estimator all --seeds 3"),
+        )
+        add_common(one)
+        add_fields(one, config_type)
+        one.set_defaults(do=run, config_type=config_type)
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:

@@ -6,14 +6,13 @@ import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import fields
 from typing import Any
 
 from dst_lab.cli.commands.run import add_common, choices, seeds
 from dst_lab.cli.estimate import say_estimate
 from dst_lab.cli.machine import add_budget, code_after, missing_networks, training, way_on
 from dst_lab.cli.options.fields import read_axis, read_config, read_range
-from dst_lab.cli.options.parser import Parser, at_least
+from dst_lab.cli.options.parser import at_least
 from dst_lab.cli.terminal.console import say
 from dst_lab.estimators import DEFAULT, names_of_numbers
 from dst_lab.plans import Adaptive, Grid, Plan, Recipe
@@ -37,11 +36,8 @@ def add(commands: Any) -> None:
         help="train a whole plan: a recipe, a grid or an adaptive search",
         description="Train every run of a plan that the store lacks. The same command, run again, goes on where it was "
         "stopped.",
+        usage="dst sweep [RECIPE|TASK] [options]",
     )
-    parser.fill = _fill
-
-
-def _fill(parser: Parser) -> None:
     parser.add_argument(
         "what", nargs="?", metavar="RECIPE|TASK", help="a recipe of --study, or a task with --grid or --adaptive"
     )
@@ -71,18 +67,8 @@ def _fill(parser: Parser) -> None:
     )
     add_budget(parser)
     add_common(parser)
-    parser.hint = _field_hint
     # A recipe has its own values: None stands for an option that was not given.
     parser.set_defaults(do=sweep, **dict.fromkeys(of_a_task()))
-
-
-def _field_hint(option: str) -> str:
-    """A hint that an option which `dst run` has for a field of some task is an axis here; "" for any other."""
-    name, _, value = option.removeprefix("--").partition("=")
-    field = name.replace("-", "_")
-    if not any(spec.name == field for config_type in CONFIGS.values() for spec in fields(config_type)):
-        return ""
-    return f"a field of the task is an axis here, of one value too: --grid {field}={value or 'X'}"
 
 
 def _list_of_recipes(studies: Iterable[Study]) -> str:

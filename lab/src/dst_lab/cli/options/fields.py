@@ -1,10 +1,11 @@
 """A config's fields as command-line options, and the axes of a grid or a search: `tau_f=0:2:0.1`, `lr=1e-4:1e-2`."""
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import Field, fields
 from typing import Any
 
-from dst_lab.estimators import SHAPES, Choice, course, is_whole, numbers_of, rules
+from dst_lab.estimators import SHAPES, Choice, Kind, course, is_whole, numbers_of, rules
 from dst_lab.runs import WHOLE, Config, parts_of
 
 SHARED = ("estimator", "seed")
@@ -80,6 +81,7 @@ AXES = (float, int, str, bool)
 """The types of fields that a grid may vary."""
 MOST_VALUES = 10_000
 """Along one axis of a grid."""
+AN_AXIS = f"an axis is name=a,b,c or name=from:to:step with a whole number of steps, at most {MOST_VALUES:,}"
 
 
 def read_range(text: str, base: Config) -> tuple[str, float, float]:
@@ -96,61 +98,57 @@ def read_range(text: str, base: Config) -> tuple[str, float, float]:
 def read_axis(text: str, base: Config) -> tuple[str, tuple[Any, ...]]:
     """`name=a,b,c`, of which each is a number or `from:to:step`, both ends included; of a temperature also a schedule
     or a rule, and of a field that takes words a word."""
-    name, sign, values = text.partition("=")
-    if sign and _axis_type(base, name, AXES) is str:
-        words = tuple(dict.fromkeys(values.split(",")))
-        if name == "dataset" and len(words) > 1:
-            raise ValueError(f"a grid looks for the lowest loss, on one data set: sweep them one by one, got {text!r}")
-        if name == "dataset" and values.endswith(WHOLE):
-            raise ValueError(
-                f"a grid would choose by test images: sweep {values.removesuffix(WHOLE)}, then `dst run --dataset "
-                f"{values}` with what it chose"
-            )
-        return name, words
-    if sign and _axis_type(base, name, AXES) is bool:
-        return name, _truths(name, values)
-    if sign and (part := parts_of(_axis_type(base, name, AXES))):
-        return name, _shapes(name, part, values)
-    numbers, parts = numbers_of(base.estimator.kind), values.split(",")
-    tempered = name in base.estimator.kind.temperatures()
-    courses = {part: course(part).to_json() for part in parts if tempered and _is_course(part)}
-    try:
-        if not sign:
-            raise ValueError
-        words = numbers[name].metadata.get("words", ()) if name in numbers else ()
-        texts = courses | {word: word for word in words}
-        along = [value for part in parts for value in ([texts[part]] if part in texts else _numbers(part))]
-        if len(along) > MOST_VALUES:
-            raise ValueError
-        return name, tuple(dict.fromkeys(along))
-    except (ValueError, ArithmeticError):
-        more = f"; a temperature takes schedules such as 2:0.1:linear and rules ({', '.join(rules())}) as well"
+    name, sign, listed = text.partition("=")
+    if not sign:
+        raise ValueError(f"{AN_AXIS}, got {text!r}")
+    kind, parts = _axis_type(base, name, AXES), listed.split(",")
+    if name == "dataset" and len(parts) > 1:
+        raise ValueError(f"a grid looks for the lowest loss, on one data set: sweep them one by one, got {text!r}")
+    if name == "dataset" and listed.endswith(WHOLE):
         raise ValueError(
-            f"an axis is name=a,b,c or name=from:to:step with a whole number of steps, at most {MOST_VALUES:,}, got "
-            f"{text!r}{more if tempered else ''}"
-        ) from None
+            f"a grid would choose by test images: sweep {listed.removesuffix(WHOLE)}, then `dst run --dataset "
+            f"{listed}` with what it chose"
+        )
+    values: list[Any]
+    if kind is str:
+        values = [*parts]
+    elif kind is bool:
+        values = [_read_part(bool, part, f"{name} is true or false, got {listed!r}") for part in parts]
+    elif of := parts_of(kind):  # 64x64,200 is (64, 64) and (200,)
+        wrong = f"{name} takes values such as 64x64,200 with commas between, got {listed!r}"
+        values = [tuple(_read_part(of, part, wrong) for part in shape.split("x")) for shape in parts]
+    else:
+        values = _read_numbers(text, name, parts, base.estimator.kind)
+    return name, tuple(dict.fromkeys(values))
 
 
-def _shapes(name: str, kind: Any, values: str) -> tuple[tuple[Any, ...], ...]:
-    """Values of a field that takes several numbers: 64x64,200 is (64, 64) and (200,)."""
+def _read_part(kind: Any, text: str, wrong: str) -> Any:
     try:
-        shapes = [tuple(read_value(kind, part) for part in shape.split("x")) for shape in values.split(",")]
+        return read_value(kind, text)
     except ValueError:
-        raise ValueError(f"{name} takes values such as 64x64,200 with commas between, got {values!r}") from None
-    return tuple(dict.fromkeys(shapes))
+        raise ValueError(wrong) from None
 
 
-def _truths(name: str, values: str) -> tuple[bool, ...]:
-    try:
-        return tuple(dict.fromkeys(read_value(bool, part) for part in values.split(",")))
-    except ValueError:
-        raise ValueError(f"{name} is true or false, got {values!r}") from None
-
-
-def _is_course(text: str) -> bool:
-    """True where a temperature is written as a schedule or a rule."""
-    name, *others = text.split(":")
-    return name in rules() or any(other in SHAPES for other in others)
+def _read_numbers(text: str, name: str, parts: Sequence[str], estimator: Kind) -> list[Any]:
+    """Numbers and ranges of them; of a temperature also schedules and rules, of an option also its words."""
+    numbers, tempered = numbers_of(estimator), name in estimator.temperatures()
+    words = numbers[name].metadata.get("words", ()) if name in numbers else ()
+    values: list[Any] = []
+    for part in parts:
+        first, *others = part.split(":")
+        if part in words:
+            values.append(part)
+        elif tempered and (first in rules() or not set(SHAPES).isdisjoint(others)):
+            values.append(course(part).to_json())
+        else:
+            try:
+                values += _numbers(part)
+            except (ValueError, ArithmeticError):
+                more = f"; a temperature takes schedules such as 2:0.1:linear and rules ({', '.join(rules())}) as well"
+                raise ValueError(f"{AN_AXIS}, got {text!r}{more if tempered else ''}") from None
+    if len(values) > MOST_VALUES:
+        raise ValueError(f"{AN_AXIS}, got {text!r}")
+    return values
 
 
 def _numbers(text: str) -> list[float]:

@@ -2,7 +2,6 @@
 
 import argparse
 import math
-import re
 import sys
 from collections.abc import Callable
 from difflib import get_close_matches
@@ -15,7 +14,7 @@ STORE = Path("dst.sqlite")
 
 
 class Help(argparse.HelpFormatter):
-    """Fills paragraphs, and leaves examples and lists as they are written."""
+    """Fills paragraphs, and leaves examples as they are written."""
 
     def __init__(self, prog: str, **options: Any) -> None:
         super().__init__(prog, **{"max_help_position": 32, **options})
@@ -25,81 +24,28 @@ class Help(argparse.HelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """Takes options by their whole names: --seed, short for --seeds, would mean something else than it seems to.
-
-    `fill`, where set, adds the options when the command is used: `dst show` need not load torch to know those of `run`.
-    """
-
-    fill: Callable[["Parser"], None] | None = None
-    hint: Callable[[str], str] | None = None
-    """Gives a hint on an option that the command does not have, or ""."""
+    """Takes options by their whole names: --seed, short for --seeds, would mean something else than it seems to."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"allow_abbrev": False, "formatter_class": Help, **options})
-        # What follows an option and begins so is its value: -inf is refused as a temperature, not taken for an option.
-        self._negative_number_matcher = re.compile(r"^-(\d|\.\d|inf|nan)", re.IGNORECASE)
-
-    def format_usage(self) -> str:
-        return self._short_usage() or super().format_usage()
-
-    def format_help(self) -> str:
-        self.usage = self._short_usage() or self.usage
-        return super().format_help()
-
-    def _short_usage(self) -> str:
-        """The usage of a command with many options, which are listed below it anyway."""
-        places = [
-            f"[{action.metavar}]" if action.nargs == "?" else str(action.metavar)
-            for action in self._actions
-            if not action.option_strings
-        ]
-        return " ".join([self.prog, *places, "[options]"]) if len(self._actions) > 12 else ""
 
     def error(self, message: str) -> NoReturn:
         """One sentence, and where to read more."""
-        wrong = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
-        if wrong:
-            known = [word.strip("' ") for word in wrong[2].split(",")]
-            message = message.replace(wrong[0], f"invalid choice: '{wrong[1]}'{_meant(wrong[1], known)} ({wrong[2]})")
-        say(f"dst: {message} (`{self.prog} --help` says what there is)", sys.stderr)
+        say(f"dst: {message} (`{self.prog} --help` lists the options)", sys.stderr)
         sys.exit(2)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        if fill := self.fill:
-            self.fill = None
-            fill(self)
         parsed, rest = super().parse_known_args(args, namespace)
-        if rest and " " in self.prog:  # a command's own, so that the sentence names its help and not that of `dst`
-            stray = not rest[0].startswith("-") and "--store" in self._option_string_actions
-            more = "a store goes after --store" if stray else self.hint(rest[0]) if self.hint else ""
-            meant = _meant(rest[0].partition("=")[0], list(self._option_string_actions))
-            self.error(f"unrecognized arguments: {' '.join(rest)}{meant}" + (f"; {more}" if more else ""))
+        if rest and " " in self.prog:  # reported by the command itself, so that the sentence names its own help
+            near = get_close_matches(rest[0].partition("=")[0], self._option_string_actions, 1, 0.75)
+            meant = f", did you mean {near[0]}?" if near else ""
+            self.error(f"unrecognized arguments: {' '.join(rest)}{meant}")
         return parsed, rest
-
-
-def _meant(word: str, known: list[str]) -> str:
-    """ ", did you mean ..?" where something known is written almost like this."""
-    names = {name.lstrip("-"): name for name in known}
-    near = get_close_matches(word.lstrip("-"), names, 1, 0.75)
-    return f", did you mean {names[near[0]]}?" if near else ""
-
-
-def at_home(text: str) -> str:
-    """The text of a path, for argparse; a shell leaves the ~ of --store=~/x as it is."""
-    try:
-        return str(Path(text).expanduser()) if text.startswith("~") else text
-    except RuntimeError:
-        raise argparse.ArgumentTypeError(f"there is no such home folder, got {text!r}") from None
-
-
-def read_path(text: str) -> Path:
-    """A path, for argparse."""
-    return Path(at_home(text))
 
 
 def add_store(parser: argparse.ArgumentParser, about: str = "the store") -> None:
     """Add the option that names the store."""
-    parser.add_argument("--store", type=read_path, default=STORE, help=f"{about} ({STORE})")
+    parser.add_argument("--store", type=Path, default=STORE, help=f"{about} ({STORE})")
 
 
 def add_where(parser: argparse.ArgumentParser, about: str) -> None:
