@@ -22,7 +22,7 @@ from dst_lab.records import Rows
 from dst_lab.replace import write_bytes
 from dst_lab.report import page, pick_scale
 from dst_lab.report.tables import chosen_table
-from dst_lab.report.verdicts import MARKS, Line, board, shown
+from dst_lab.report.verdicts import MARKS, Line, board, in_words
 from dst_lab.store import Store
 from results import cost
 from studies.paper import PAPER
@@ -136,8 +136,8 @@ def verdicts(results: Results, up: str) -> str:
     """Each claim on each task."""
     tasks = [title(task) for task in PAPER.tasks]
     body = []
-    for claim, _, titles in board(shown(results.verdicts, PAPER), PAPER.questions):
-        for what, found in titles:
+    for claim, _, titles in board(in_words(results.verdicts, PAPER), PAPER.questions):
+        for what, found in titles.items():
             if "" in found:
                 one = found[""].verdict
                 said = [_badge(one), _badge(replace(one, caution="")), ""]
@@ -150,7 +150,7 @@ def verdicts(results: Results, up: str) -> str:
 def evidence(results: Results, up: str) -> str:
     """The comparisons that the verdicts rest on."""
     body: list[list[str]] = []
-    for item in shown(results.verdicts, PAPER):
+    for item in in_words(results.verdicts, PAPER):
         about = [f"{item.verdict.claim}, {item.where}", _badge(item.verdict)]
         body += [[*about, f"{line.name}: {line.metric}", *_line(line)] for line in item.judged]
         if not item.judged:
@@ -164,12 +164,12 @@ def settings(results: Results, up: str) -> str:
     paper = {title(task): optimum for task, optimum in OPTIMA.items()}
     body = []
     for task, found in chosen_table(results.rows).items():
-        for row in found:
-            taus = row["taus"] or "none"
-            if row["estimator"] == PAPER.ours:
+        for line in found:
+            taus = line.taus or "none"
+            if line.label == PAPER.ours:
                 taus += " (the paper: {:g}, {:g})".format(*paper[task])
-            n = f"{row['n']} {row['seeds']}" + f", {row['diverged']} diverged" * bool(row["diverged"])
-            body.append([task, row["estimator"], taus, row["lr"], row["loss"], n])
+            n = f"{line.n} {line.seeds}" + f", {line.diverged} diverged" * bool(line.diverged)
+            body.append([task, line.label, taus, line.lr, line.loss, n])
     head = ["task", "estimator", "temperatures", "learning rate", "lowest validation loss", "seeds"]
     return table(head, body, "lllrrl")
 

@@ -40,7 +40,7 @@ def mean(runs: Sequence[Row], metric: str, digits: int, factor: float = 1.0) -> 
     return f"{fmean(values):.{digits}f}" + (f" ± {spread:.{digits}f}" if spread >= 0.5 * 10**-digits else "")
 
 
-def told(found: Difference, margin: float) -> str:
+def in_points(found: Difference, margin: float) -> str:
     """A difference in points, and the word of the rule."""
     return f"{found.word(margin)} ({100 * found.mean:+.1f} ± {100 * found.error:.1f})"
 
@@ -57,7 +57,7 @@ def sudoku(rows: Rows) -> str:
     body, ours = [], picked(rows, SUDOKU, phase="judge", arm="decoupled")
     for arm, label in SUDOKU_ARMS.items():
         own = picked(rows, SUDOKU, phase="judge", arm=arm)
-        word = "" if arm == "decoupled" else told(over_problems(rows, ours, own), SOLVED_MARGIN)
+        word = "" if arm == "decoupled" else in_points(over_problems(rows, ours, own), SOLVED_MARGIN)
         shares = [mean(own, f"solved_{how}", 1, 100) for how in ("argmax", "drawn")]
         body.append([label, setting(own[0]), *shares, word])
     return table(["arm", "chosen", "solved by argmax, %", "by a draw, %", "Decoupled ST is"], body)

@@ -5,10 +5,11 @@
 Networks are those that the store keeps (`dst sweep circuits-12k --scale paper --keep`), or those of GATES.npz, which
 has by run the argmax gates [layers, width / 2], two to a byte, the first in the upper half: the wiring follows from the
 run's seed. Every circuit must classify as many test images correctly as the run's record says. Writes `circuits.csv`
-beside the records as it goes; times are CPU time of one thread.
+next to the records as it goes; times are CPU time of one thread.
 """
 
 import argparse
+import csv
 import hashlib
 import time
 from pathlib import Path
@@ -19,7 +20,7 @@ from dst_lab import data, networks
 from dst_lab.cli.commands.circuit import input_names
 from dst_lab.store import Run, Store
 from dst_lab.tasks.logic_gates import LogicGates, LogicGatesConfig, wiring_of
-from studies.circuits.measured import NAME, Measured, write
+from studies.circuits.figures import MEASURED
 
 import decoupled_st as dst
 from decoupled_st.circuits import Circuit, from_network
@@ -42,7 +43,7 @@ def from_gates(run: Run, gates: np.ndarray, digest: np.ndarray, bits: int) -> to
     return LogicGates.network(config, {**wiring, **logits, **sizes}, estimator, deterministic=True).eval()
 
 
-def measure(run: Run, circuit: Circuit, test: data.Split) -> tuple[Measured, Circuit]:
+def measure(run: Run, circuit: Circuit, test: data.Split) -> tuple[dict[str, object], Circuit]:
     """Simplified, compiled, run on every test image, and timed."""
     began = time.process_time()
     small = circuit.simplify()
@@ -56,17 +57,17 @@ def measure(run: Run, circuit: Circuit, test: data.Split) -> tuple[Measured, Cir
         scores = fast(bits)
         spent += time.process_time() - began
         correct += int((scores.argmax(-1) == torch.from_numpy(test.labels[part])).sum())
-    return Measured(
-        run=run.id,
-        gates=len(circuit.gates),
-        simplified=len(small.gates),
-        depth=small.depth,
-        correct=correct,
-        simplify_s=round(simplified, 2),
-        compile_s=round(fast.seconds, 2),
-        images_per_s=round(len(test) / spent),
-        device="x86_64, CPU time of one thread",
-    ), small
+    return {
+        "run": run.id,
+        "gates": len(circuit.gates),
+        "simplified": len(small.gates),
+        "depth": small.depth,
+        "correct": correct,
+        "simplify_s": round(simplified, 2),
+        "compile_s": round(fast.seconds, 2),
+        "images_per_s": round(len(test) / spent),
+        "device": "x86_64, CPU time of one thread",
+    }, small
 
 
 def main() -> None:
@@ -77,7 +78,7 @@ def main() -> None:
     parser.add_argument("--export", type=Path, help="the first run's simplified circuit")
     args = parser.parse_args()
     gates = dict(np.load(args.gates)) if args.gates else {}
-    done: list[Measured] = []
+    done: list[dict[str, object]] = []
     with Store.open(args.store) as store:
         kept = store.kept()
         for run in sorted(store.runs(), key=lambda run: (run.config["layers"] * run.config["width"], run.seed)):
@@ -92,12 +93,15 @@ def main() -> None:
             one, circuit = measure(run, from_network(network, input_names=names), test)
             recorded = float(store.history(run.id)["test_accuracy_argmax"].values[-1])
             print(one, f"recorded {recorded:.4f}", flush=True)
-            if one.correct != round(len(test) * recorded):
-                raise ValueError(f"the circuit of run {run.id} classifies {one.correct} images, the run another number")
+            if one["correct"] != round(len(test) * recorded):
+                raise ValueError(f"the circuit of run {run.id} classifies {one['correct']} images, the run not as many")
             if args.export and not done:
                 circuit.write(args.export)
             done.append(one)
-            write((args.store if args.store.is_dir() else args.store.parent) / NAME, done)
+            with open((args.store if args.store.is_dir() else args.store.parent) / MEASURED, "w", newline="") as file:
+                writer = csv.DictWriter(file, list(one), lineterminator="\n")
+                writer.writeheader()
+                writer.writerows(done)
 
 
 if __name__ == "__main__":

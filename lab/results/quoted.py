@@ -3,14 +3,15 @@
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from dst_lab.figures import draw, write
 from dst_lab.records import Rows
 from dst_lab.replace import write_bytes
-from dst_lab.report import Study, pick_scale
+from dst_lab.report import Study, Table, pick_scale
 from dst_lab.store import Store
-from results.build import BLOCK, ROOT
+from results.build import BLOCK, ROOT, table
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,16 @@ class Quoted:
 def decimals(value: float) -> int:
     """How many digits after the point a page gives of numbers of this size: steps none, nats 2, small losses 4."""
     return 0 if abs(value) >= 1000 else 2 if abs(value) >= 10 else 4
+
+
+def tables(study: Study) -> dict[str, Callable[[Rows], str]]:
+    """The study's own tables in Markdown, by their names."""
+
+    def quoted(rows: Rows, make: Callable[[Rows], Table]) -> str:
+        one = make(rows)
+        return table(one.head, one.rows) if one.rows else "Not run yet."
+
+    return {name: partial(quoted, make=make) for name, make in study.tables.items()}
 
 
 def captions(study: Study, rows: Rows) -> str:

@@ -1,6 +1,7 @@
 """Accuracy against gates, minutes and images per second, with the published numbers."""
 
-from collections.abc import Callable
+import csv
+from typing import Any
 
 from dst_lab.cards import estimator
 from dst_lab.figures.style import FAINT, INK, Drawn, absent, listing, panels, plain_logarithm
@@ -8,13 +9,13 @@ from dst_lab.records import Row, Rows
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from studies.circuits import measured
 from studies.circuits.claims import METRIC, TASK, accuracy, seconds_of
-from studies.circuits.measured import Measured
 from studies.circuits.recipes import SIZES
 
 RECIPES = tuple(f"circuits-{name}" for name in SIZES)
 PUBLISHED = "published: soft, discretised"
+MEASURED = "circuits.csv"
+"""The trained networks as circuits, one per line, next to the records: `results.measure_circuits` writes it."""
 
 
 def minutes(rows: Rows) -> Drawn:
@@ -48,25 +49,37 @@ def minutes(rows: Rows) -> Drawn:
 
 def gates(rows: Rows) -> Drawn:
     """Accuracy against gates, as trained and after simplification."""
-    return _against(
-        rows, "Accuracy against gates", "gates after simplification", lambda one: one.simplified,
-        "The published networks stand at their number of gates as trained.", published=True,
-    )  # fmt: skip
+    remark = "The published networks stand at their number of gates as trained."
+    return _against(rows, "gates", "gates after simplification", "simplified", remark)
 
 
 def speed(rows: Rows) -> Drawn:
     """Accuracy against images per second of the compiled circuit."""
-    return _against(
-        rows, "Accuracy against speed", "images per second, one thread", lambda one: one.images_per_s,
-        "The circuits, simplified and compiled, on one thread of a CPU that others used too.", published=False,
-    )  # fmt: skip
+    remark = "The circuits, simplified and compiled, on one thread of a CPU that others used too."
+    return _against(rows, "speed", "images per second, one thread", "images_per_s", remark)
 
 
-def _against(
-    rows: Rows, title: str, label: str, of: Callable[[Measured], float], remark: str, *, published: bool
-) -> Drawn:
+def measured(rows: Rows) -> dict[str, dict[str, float]]:
+    """The numbers of each network as a circuit, by run; empty where there is no such file.
+
+    `gates` as trained and `simplified`; `depth`, of the simplified circuit; `correct` test images of the compiled
+    circuit; `images_per_s` of it on one thread; `simplify_s` and `compile_s`.
+    """
+    place = rows.store.path
+    file = (place if place.is_dir() else place.parent) / MEASURED
+    if not file.is_file():
+        return {}
+    with file.open(newline="") as lines:
+        return {
+            line.pop("run"): {name: float(value) for name, value in line.items() if name != "device"}
+            for line in csv.DictReader(lines)
+        }
+
+
+def _against(rows: Rows, what: str, label: str, number: str, remark: str) -> Drawn:
+    title, published = f"Accuracy against {what}", what == "gates"
     figure, (ax,) = panels(1, width=5.6, height=3.6)
-    known = measured.read(rows)
+    known = measured(rows)
     by_size = {
         name: pairs
         for name, runs in _trained(rows).items()
@@ -76,19 +89,19 @@ def _against(
         return _nothing(rows, figure, ax, title)
     look, means = estimator("decoupled"), list[str]()
     for name, pairs in by_size.items():
-        x, y = [of(one) for _, one in pairs], [100 * row.last(METRIC) for row, _ in pairs]
+        x, y = [one[number] for _, one in pairs], [100 * row.last(METRIC) for row, _ in pairs]
         ax.plot(x, y, ls="", marker=look.marker, color=look.color, label=look.label if not means else None)
         # On the side that the next size is not on; the largest has none.
         left = published is (name != list(SIZES)[-1])
-        ax.annotate(
-            _label(name), (x[0], max(y)), textcoords="offset points", xytext=(-6 if left else 6, 3),
-            ha="right" if left else "left", fontsize=7, color=INK,
-        )  # fmt: skip
+        offset, side = (-6, "right") if left else (6, "left")
+        place: dict[str, Any] = {"xytext": (offset, 3), "textcoords": "offset points", "ha": side}
+        ax.annotate(_label(name), (x[0], max(y)), **place, fontsize=7, color=INK)
         means.append(f"{_label(name)}: {sum(x) / len(x):,.0f}")
     if published:
-        sizes = SIZES.values()
-        ax.plot([size.gates for size in sizes], [size.published for size in sizes], marker="o", mfc="none", color=FAINT,
-                ls=(0, (4, 2)), lw=0.8, label=PUBLISHED)  # fmt: skip
+        points = [(size.gates, size.published) for size in SIZES.values()]
+        ax.plot(
+            *zip(*points, strict=True), marker="o", mfc="none", color=FAINT, ls=(0, (4, 2)), lw=0.8, label=PUBLISHED
+        )
         ax.legend(loc="lower right")
     ax.margins(x=0.25)
     ax.set_xscale("log")
@@ -109,7 +122,7 @@ def _missing(rows: Rows) -> list[str]:
 
 
 def _nothing(rows: Rows, figure: Figure, ax: Axes, title: str) -> Drawn:
-    missing = _missing(rows) or [measured.NAME]
+    missing = _missing(rows) or [MEASURED]
     absent(ax, missing)
     return Drawn(title, figure, "", 1, missing, RECIPES)
 

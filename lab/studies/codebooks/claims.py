@@ -1,7 +1,9 @@
 """How the questions are judged. Written before the runs that judge."""
 
+from dataclasses import replace
+
 from dst_lab.claims import Verdict
-from dst_lab.claims.verdict import CONTRADICTED, NOT_SUPPORTED, NOT_TESTED, SUPPORTED
+from dst_lab.claims.verdict import CONTRADICTED, NOT_SUPPORTED, SUPPORTED
 from dst_lab.records import Row, Rows
 
 TASK = "cifar-tokeniser"
@@ -9,8 +11,8 @@ OURS, PEERS = "Codebook", ("FSQ", "FSP", "SimVQ")
 SIZES = (512, 16_384, 262_144)
 MODELLED = SIZES[:2]
 """The sizes with a second stage; at these codes must be in use, too: 640,000 test tokens cannot show more."""
-ASKED, LEAST = 5, 1
-"""Seeds that were asked for, and fewer than which judge nothing."""
+ASKED = 5
+"""Seeds that were asked for."""
 MARGIN = 0.3
 """dB."""
 IN_USE = 0.7
@@ -28,59 +30,69 @@ def judge(rows: Rows) -> list[Verdict]:
 
 def judge_quality(rows: Rows, codes: int) -> Verdict:
     """PSNR on the test images against the best of the three, seed by seed."""
-    seeds = complete(rows)
+    rule = (
+        "Test PSNR after as many steps for each of the four, 10,000 at most, in every seed of which all twelve runs "
+        f"are there: at least {MARGIN:g} dB above the best of the three; contradicted if below it in every one. "
+        f"{ASKED} seeds were asked for."
+    )
+    seeds, title = complete(rows), "The codebook is ahead of FSQ, FSP and SimVQ"
+    claim = _claim("T1", codes, title, rule, judged(rows, codes), seeds)
+    if not seeds:
+        return claim
     ahead = [lead(rows, codes, seed) for seed in seeds]
-    verdict = NOT_TESTED
-    if len(seeds) >= LEAST:
-        verdict = SUPPORTED if min(ahead) >= MARGIN else CONTRADICTED if max(ahead) < 0 else NOT_SUPPORTED
-    notes = ["by " + ", ".join(f"{difference:+.2f}" for difference in ahead) + " dB"] if ahead else []
-    return Verdict(
-        claim=f"T1 {codes}", task=TASK, title=f"The codebook is ahead of FSQ, FSP and SimVQ, {codes:,} codes",
-        rule=f"Test PSNR after as many steps for each of the four, 10,000 at most, in every seed of which all twelve "
-        f"runs are there: at least {MARGIN:g} dB above the best of the three; contradicted if below it in every one. "
-        f"{ASKED} seeds were asked for.",
-        verdict=verdict, missing=lacking(seeds), caution=said(seeds), notes=tuple(notes),
-        runs=ids(judged(rows, codes), seeds),
-    )  # fmt: skip
+    verdict = SUPPORTED if min(ahead) >= MARGIN else CONTRADICTED if max(ahead) < 0 else NOT_SUPPORTED
+    note = "by " + ", ".join(f"{difference:+.2f}" for difference in ahead) + " dB"
+    return replace(claim, verdict=verdict, notes=(note,))
 
 
 def judge_usage(rows: Rows, codes: int) -> Verdict:
     """The perplexity of the test tokens."""
-    seeds = complete(rows)
-    ours = [row for row in judged(rows, codes) if name_of(row) == OURS]
+    rule = f"The perplexity of all test tokens, in every complete seed: at least {IN_USE:.0%} of the codes."
+    seeds, ours = complete(rows), [row for row in judged(rows, codes) if name_of(row) == OURS]
+    claim = _claim("T2", codes, "The codes are in use", rule, ours, seeds)
+    if not seeds:
+        return claim
     share = [row.last("perplexity") / codes for row in ours if row.run.seed in seeds]
-    verdict = NOT_TESTED
-    if len(seeds) >= LEAST:
-        verdict = SUPPORTED if min(share) >= IN_USE else NOT_SUPPORTED
-    notes = ["perplexity " + ", ".join(f"{100 * part:.1f}%" for part in share)] if share else []
-    return Verdict(
-        claim=f"T2 {codes}", task=TASK, title=f"The codes are in use, {codes:,} codes",
-        rule=f"The perplexity of all test tokens, in every complete seed: at least {IN_USE:.0%} of the codes.",
-        verdict=verdict, missing=lacking(seeds), caution=said(seeds), notes=tuple(notes),
-        runs=ids(ours, seeds),
-    )  # fmt: skip
+    note = "perplexity " + ", ".join(f"{100 * part:.1f}%" for part in share)
+    return replace(claim, verdict=SUPPORTED if min(share) >= IN_USE else NOT_SUPPORTED, notes=(note,))
 
 
 def judge_rate(rows: Rows, codes: int) -> Verdict:
     """Rate and distortion against the lines of the three."""
-    ours = modelled(rows, OURS).get(codes)
-    above = [
-        ours.last("psnr") - line(points[MODELLED[0]], points[MODELLED[1]], ours.last("bits"))
-        for points in (modelled(rows, name) for name in PEERS)
-        if ours and len(points) == len(MODELLED)
-    ]
-    whole = len(above) == len(PEERS)
-    used = [row for name in (OURS, *PEERS) for row in modelled(rows, name).values()]
-    return Verdict(
-        claim=f"T3 {codes}", task=TASK, title=f"The tokens are worth their bits, {codes:,} codes",
+    second = {name: modelled(rows, name) for name in (OURS, *PEERS)}
+    claim = Verdict(
+        claim=f"T3 {codes}",
+        task=TASK,
+        title=f"The tokens are worth their bits, {codes:,} codes",
         rule="Bits per test image under the transformer and test PSNR, one seed: ours lies above the straight lines "
         "through the points of FSQ, FSP and SimVQ at 512 and 16,384 codes; contradicted if below all three.",
-        verdict=NOT_TESTED if not whole else SUPPORTED if min(above) > 0 else CONTRADICTED if max(above) < 0
-        else NOT_SUPPORTED,
-        caution="1 seed", missing=() if whole else ("the second stage of every method at both sizes",),
-        runs=tuple(row.run.id for row in used),
-        notes=tuple(f"{difference:+.2f} dB to {name}" for name, difference in zip(PEERS, above, strict=False)),
-    )  # fmt: skip
+        caution="1 seed",
+        runs=tuple(row.run.id for points in second.values() for row in points.values()),
+    )
+    ours = second[OURS].get(codes)
+    if ours is None or any(len(second[name]) < len(MODELLED) for name in PEERS):
+        return replace(claim, missing=("the second stage of every method at both sizes",))
+    small, large = MODELLED
+    above = {
+        name: ours.last("psnr") - line(second[name][small], second[name][large], ours.last("bits")) for name in PEERS
+    }
+    low, high = min(above.values()), max(above.values())
+    verdict = SUPPORTED if low > 0 else CONTRADICTED if high < 0 else NOT_SUPPORTED
+    notes = tuple(f"{difference:+.2f} dB to {name}" for name, difference in above.items())
+    return replace(claim, verdict=verdict, notes=notes)
+
+
+def _claim(name: str, codes: int, title: str, rule: str, runs: list[Row], seeds: list[int]) -> Verdict:
+    """A claim on the complete seeds, not yet judged."""
+    return Verdict(
+        claim=f"{name} {codes}",
+        task=TASK,
+        title=f"{title}, {codes:,} codes",
+        rule=rule,
+        missing=() if seeds else ("1 complete seeds",),
+        caution="" if len(seeds) >= ASKED else f"{len(seeds)} of {ASKED} seeds",
+        runs=tuple(row.run.id for row in runs if row.run.seed in seeds),
+    )
 
 
 def line(first: Row, second: Row, bits: float) -> float:
@@ -124,15 +136,3 @@ def of_part(rows: Rows, part: str) -> list[Row]:
 def name_of(row: Row) -> str:
     """The method of a run."""
     return str(row.run.config["estimator"]["name"])
-
-
-def ids(of: list[Row], seeds: list[int]) -> tuple[str, ...]:
-    return tuple(row.run.id for row in of if row.run.seed in seeds)
-
-
-def said(seeds: list[int]) -> str:
-    return "" if len(seeds) >= ASKED else f"{len(seeds)} of {ASKED} seeds"
-
-
-def lacking(seeds: list[int]) -> tuple[str, ...]:
-    return () if len(seeds) >= LEAST else (f"{LEAST - len(seeds)} complete seeds",)

@@ -1,6 +1,6 @@
 """Every figure of the study: quality and perplexity as codes grow many, rate and distortion, images."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from statistics import fmean
 
 import matplotlib.image
@@ -73,9 +73,8 @@ def rate(rows: Rows) -> Drawn:
     return Drawn("Rate and distortion", figure, caption, 1)
 
 
-def pictures(rows: Rows, name: str, title: str, caption: str) -> Drawn:
-    """A grid of images, one row for each method and size, which lies beside the records as a file."""
-    labels = row_labels(name == "reconstructions")
+def pictures(rows: Rows, name: str, labels: Sequence[str], title: str, caption: str) -> Drawn:
+    """A grid of images, one labelled row for each method and size, which is a file next to the records."""
     figure, (ax,) = panels(1, width=8.0, height=0.44 * len(labels))
     place = rows.store.path
     file = (place if place.is_dir() else place.parent) / f"{name}.png"
@@ -93,20 +92,15 @@ def pictures(rows: Rows, name: str, title: str, caption: str) -> Drawn:
     return Drawn(title, figure, caption, 1)
 
 
-def row_labels(whole: bool) -> list[str]:
-    """What the rows of a grid are: with the images themselves and all sizes, or the sizes with a second stage."""
-    sizes = SIZES if whole else MODELLED
-    return (["the images"] if whole else []) + [f"{LOOKS[m][0]}, {codes:,}" for codes in sizes for m in LOOKS]
-
-
 def reconstructions(rows: Rows) -> Drawn:
-    return pictures(rows, "reconstructions", "Reconstructions", "The first 8 test images, seed 2000.")
+    labels = ["the images", *(f"{label}, {codes:,}" for codes in SIZES for label, _, _ in LOOKS.values())]
+    return pictures(rows, "reconstructions", labels, "Reconstructions", "The first 8 test images, seed 2000.")
 
 
 def samples(rows: Rows) -> Drawn:
-    return pictures(
-        rows, "samples", "Samples", "Images from tokens that the transformer draws at temperature 1, not chosen."
-    )
+    labels = [f"{label}, {codes:,}" for codes in MODELLED for label, _, _ in LOOKS.values()]
+    caption = "Images from tokens that the transformer draws at temperature 1, not chosen."
+    return pictures(rows, "samples", labels, "Samples", caption)
 
 
 def _values(of: list[Row], method: str, name: str) -> list[float]:
@@ -114,6 +108,9 @@ def _values(of: list[Row], method: str, name: str) -> list[float]:
 
 
 FIGURES: dict[str, Callable[[Rows], Drawn]] = {
-    "quality": quality, "rate-distortion": rate, "reconstructions": reconstructions, "samples": samples,
-}  # fmt: skip
+    "quality": quality,
+    "rate-distortion": rate,
+    "reconstructions": reconstructions,
+    "samples": samples,
+}
 """The figures in the order in which they are read."""

@@ -1,5 +1,29 @@
 """Convolutional logic networks of published sizes, as accurate as the published ones, trained in minutes."""
 
-from studies.convolutional.study import CONVOLUTIONAL
+from dst_lab.cards import MetricCard, TaskCard, register_metric, register_task
+from dst_lab.report import Study
 
-__all__ = ["CONVOLUTIONAL"]
+from studies.convolutional.claims import TASK, judge
+from studies.convolutional.figures import gates, time
+
+register_task(TaskCard(name=TASK, title="convolutional logic network"))
+register_metric(MetricCard(name="gates_simplified", label="gates after simplification", direction=-1))
+CONVOLUTIONAL = Study(
+    name="convolutional",
+    title="Convolutional logic networks of published sizes",
+    topic="Convolutional logic networks",
+    lead="LogicTreeNet (Petersen et al., 2024), whose code is not public: sizes S and M on CIFAR-10 and MNIST, with "
+    "soft gates that become their argmax before the end, structured wiring, and no teacher; and the same on "
+    "Fashion-MNIST, for which nothing is published.",
+    tasks=(TASK,),
+    roles=("soft",),
+    rules=(judge,),
+    questions={
+        "L1": "Are the published accuracies reached?",
+        "L2": "Do the networks train in minutes?",
+    },
+    claimant="What is asked",
+    figures={"convolutional-gates": gates, "convolutional-time": time},
+    results=False,
+    first=("convolutional-gates", "convolutional-time"),
+)

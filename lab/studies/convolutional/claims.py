@@ -56,11 +56,16 @@ def judge_size(rows: Rows, size: Size) -> Verdict:
     notes = [f"{ours:.2f}% (n = {len(done)}{spread}), published {size.published:.2f}%"] if done else []
     verdict = NOT_TESTED if missing else SUPPORTED if ours >= size.published else NOT_SUPPORTED
     return Verdict(
-        claim=f"L1 {size.net}", task=TASK, title=f"{size.label} reaches the published accuracy",
+        claim=f"L1 {size.net}",
+        task=TASK,
+        title=f"{size.label} reaches the published accuracy",
         rule="Trained on all training images, the share of the official test images after the last step, by argmax, "
         "mean over fresh seeds, no choice among checkpoints or seeds: at least the published one.",
-        verdict=verdict, missing=missing, runs=tuple(row.run.id for row in done), notes=tuple(notes),
-    )  # fmt: skip
+        verdict=verdict,
+        missing=missing,
+        runs=tuple(row.run.id for row in done),
+        notes=tuple(notes),
+    )
 
 
 def judge_time(rows: Rows) -> Verdict:
@@ -71,12 +76,16 @@ def judge_time(rows: Rows) -> Verdict:
     longest = max((minutes(rows, row) for row in done), default=0.0)
     verdict = NOT_TESTED if missing else SUPPORTED if longest < MINUTES else NOT_SUPPORTED
     return Verdict(
-        claim="L2", task=TASK, title=f"CIFAR-10 S and M train in less than {MINUTES:g} minutes",
+        claim="L2",
+        task=TASK,
+        title=f"CIFAR-10 S and M train in less than {MINUTES:g} minutes",
         rule=f"Every judging run of both ends less than {MINUTES:g} minutes after it began, on one GPU that other runs "
         "used at the same time.",
-        verdict=verdict, missing=missing, runs=tuple(row.run.id for row in done),
+        verdict=verdict,
+        missing=missing,
+        runs=tuple(row.run.id for row in done),
         notes=(f"the longest took {longest:.1f} minutes",) if done else (),
-    )  # fmt: skip
+    )
 
 
 def judged(rows: Rows, net: str, dataset: str) -> list[Row]:

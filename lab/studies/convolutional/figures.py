@@ -86,11 +86,11 @@ def gates(rows: Rows) -> Drawn:
                 found[NETS[net]] = fmean(row.last(GATES) for row in runs), fmean(map(percent, runs))
         return found
 
-    return _against(
-        "Accuracy against gates", list(NAMES), "gates", ours, lambda one: one.gates,
+    remark = (
         "Ours: gates after simplification, without the adders of the class sums. LogicTreeNet's are after synthesis, "
-        "adders included; those of dense networks as trained.",
-    )  # fmt: skip
+        "adders included; those of dense networks as trained."
+    )
+    return _against("Accuracy against gates", list(NAMES), "gates", ours, lambda one: one.gates, remark)
 
 
 def time(rows: Rows) -> Drawn:
@@ -108,11 +108,12 @@ def time(rows: Rows) -> Drawn:
                 found[f"{NETS[net]}, {first[0].run.config['steps']:,} steps"] = spent, fmean(map(percent, first))
         return found
 
-    return _against(
-        "Accuracy against training time", ["cifar10"], "minutes of training", ours, lambda one: one.minutes,
+    remark = (
         "Ours: on one H200 that other runs used at the same time. Others: as they report, on their GPUs; the paper "
-        "states no time.",
-    )  # fmt: skip
+        "states no time."
+    )
+    label = "minutes of training"
+    return _against("Accuracy against training time", ["cifar10"], label, ours, lambda one: one.minutes, remark)
 
 
 def _against(

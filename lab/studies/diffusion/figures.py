@@ -26,11 +26,10 @@ from studies.diffusion.claims import (
     picked,
 )
 
-COLORS = {
-    "decoupled": "#d55e00", "decoupled-tokens": "#d55e00", "decoupled-all": "#e69f00", "st": "#0072b2",
-    "st-tokens": "#0072b2", "st-all": "#56b4e9", "rloo": "#009e73", "grpo": "#7d7f86", "drakes": "#cc79a7",
-    "gumbel": "#cc79a7", "reinmax": "#7d7f86", "soft": "#c08a00", "none": FAINT,
-}  # fmt: skip
+COLORS = {"decoupled": "#d55e00", "decoupled-tokens": "#d55e00", "decoupled-all": "#e69f00"}
+COLORS |= {"st": "#0072b2", "st-tokens": "#0072b2", "st-all": "#56b4e9"}
+COLORS |= {"rloo": "#009e73", "grpo": "#7d7f86", "drakes": "#cc79a7"}
+COLORS |= {"gumbel": "#cc79a7", "reinmax": "#7d7f86", "soft": "#c08a00", "none": FAINT}
 PATH_COLORS = ("#d55e00", "#c08a00", "#7d7f86", "#4d4f55", "#0072b2", "#56b4e9", "#009e73", "#cc79a7")
 STEPS = (4, 16, 64, 256)
 SAMPLES = "samples.npz"

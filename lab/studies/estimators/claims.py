@@ -7,11 +7,11 @@ in the paper too; on all three the loss of the training forward decides, as in t
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import fmean, stdev
 
-from dst_lab.claims import Verdict, arm, compare, decide
+from dst_lab.claims import Verdict, arm, contest
 from dst_lab.claims.measures import Measure, best, last
 from dst_lab.claims.verdict import NOT_SUPPORTED, NOT_TESTED, SUPPORTED
 from dst_lab.plans.plan import seeded, settings, value_of
@@ -44,8 +44,8 @@ OWN = {
     "tau_f": " Not supported where the chosen tau_f is 1, as published.",
 }
 """What the rule adds where a temperature of its own is what helps."""
-BESIDE = (last("validation_loss"), last("train_loss"), last("test_loss"), last("test_bound"), last("perplexity"))
-BESIDE_ON = {"logic": (last("validation_loss_argmax"), last("test_loss"), last("test_accuracy_argmax"))}
+SHOWN = (last("validation_loss"), last("train_loss"), last("test_loss"), last("test_bound"), last("perplexity"))
+SHOWN_ON = {"logic": (last("validation_loss_argmax"), last("test_loss"), last("test_accuracy_argmax"))}
 OTHERS = tuple(name for name in TUNED if name not in ("decoupled", "reinmax-decoupled"))
 
 
@@ -60,7 +60,7 @@ class Place:
     """How long training takes, in epochs or steps."""
     published: str
     """The same, as published."""
-    beside: tuple[Measure, ...]
+    shown: tuple[Measure, ...]
     role: Callable[[str], str]
     """From an arm to the recipe that tunes it here."""
 
@@ -69,7 +69,7 @@ def places() -> tuple[list[Place], list[Place]]:
     """The shapes of the VAE, and the tasks of the paper."""
     length = f"{SEARCHED['epochs']} epochs"
     shapes = [
-        Place(shape, TASK, f"{shape.replace('x', ' x ')} codes", length, "500", BESIDE, partial(role_of, shape))
+        Place(shape, TASK, f"{shape.replace('x', ' x ')} codes", length, "500", SHOWN, partial(role_of, shape))
         for shape in SHAPES
     ]
     tasks = [
@@ -79,7 +79,7 @@ def places() -> tuple[list[Place], list[Place]]:
             f"the {on.words}",
             on.length,
             on.published,
-            BESIDE_ON.get(name, (last("test_loss"),)),
+            SHOWN_ON.get(name, (last("test_loss"),)),
             partial(role_on, name),
         )
         for name, on in PAPER_TASKS.items()
@@ -93,49 +93,40 @@ def judge(rows: Rows) -> list[Verdict]:
     for place in shapes:
         backward, forward = (f"A {way} temperature of its own helps" for way in ("backward", "forward"))
         verdicts += [
-            contest(rows, place, "E1", f"{backward} straight-through", "decoupled", ("st",), apart="tau_b"),
-            contest(rows, place, "E2", f"{forward} ReinMax", "reinmax-decoupled", ("reinmax",), apart="tau_f"),
-            contest(rows, place, "E3", "Decoupled ST beats every other estimator", "decoupled", OTHERS),
-            contest(rows, place, "E4", "Decoupled ReinMax beats every other estimator", "reinmax-decoupled", OTHERS),
+            judge_arms(rows, place, "E1", f"{backward} straight-through", "decoupled", ("st",), apart="tau_b"),
+            judge_arms(rows, place, "E2", f"{forward} ReinMax", "reinmax-decoupled", ("reinmax",), apart="tau_f"),
+            judge_arms(rows, place, "E3", "Decoupled ST beats every other estimator", "decoupled", OTHERS),
+            judge_arms(rows, place, "E4", "Decoupled ReinMax beats every other estimator", "reinmax-decoupled", OTHERS),
         ]
     everyone = (*OTHERS, "reinmax-decoupled")
     verdicts += [
-        contest(rows, place, "E5", "Decoupled ST beats every other estimator", "decoupled", everyone) for place in tasks
+        judge_arms(rows, place, "E5", "Decoupled ST beats every other estimator", "decoupled", everyone)
+        for place in tasks
     ]
     return verdicts
 
 
-def contest(
+def judge_arms(
     rows: Rows, place: Place, claim: str, title: str, ours: str, theirs: Sequence[str], apart: str = ""
 ) -> Verdict:
     """One arm against others in one place: supported if all are beaten, contradicted if one of them beats it. `apart`
     is a temperature that a supported claim must have been given a value of its own: "tau_b" other than tau_f, or
     "tau_f" other than 1, where ReinMax as published has it."""
     us = arm(rows, place.task, place.role(ours))
-    comparisons, missing, runs = [], [*us.missing], [row.run.id for row in us.rows]
-    for name in theirs:
-        them = arm(rows, place.task, place.role(name))
-        missing += them.missing
-        runs += [row.run.id for row in them.rows]
-        comparisons.append(compare(us, them, best("validation_loss"), primary=True, judged=True))
-        comparisons += [compare(us, them, measure) for measure in place.beside]
-    existing = tuple(comparison for comparison in comparisons if comparison is not None)
-    verdict, because = decide(existing, missing), ""
-    if verdict == SUPPORTED and apart and us.config is not None:
-        other = value_of(us.config, "tau_f") if apart == "tau_b" else 1.0
-        if math.isclose(value_of(us.config, apart), other):
-            verdict, because = NOT_SUPPORTED, f"the chosen {apart} is that of the other, {other:g}"
-    return Verdict(
+    asked = Verdict(
         claim=f"{claim} {place.name}",
         task=place.task,
         title=f"{title}, {place.words}",
         rule=JUDGED.format(length=place.length, published=place.published) + OWN.get(apart, ""),
-        verdict=verdict,
-        comparisons=existing,
-        missing=tuple(missing),
-        runs=tuple(runs),
-        because=because,
     )
+    pairs = [(us, arm(rows, place.task, place.role(name))) for name in theirs]
+    verdict = contest(asked, pairs, [best("validation_loss")], place.shown)
+    if verdict.verdict == SUPPORTED and apart and us.config is not None:
+        other = value_of(us.config, "tau_f") if apart == "tau_b" else 1.0
+        if math.isclose(value_of(us.config, apart), other):
+            because = f"the chosen {apart} is that of the other, {other:g}"
+            return replace(verdict, verdict=NOT_SUPPORTED, because=because)
+    return verdict
 
 
 def judge_anchors(rows: Rows) -> Verdict:

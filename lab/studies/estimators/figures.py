@@ -1,6 +1,7 @@
 """The study's figures: curves of every arm, maps over both temperatures, and bias against variance."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from dst_lab.cards import estimator, metric
@@ -73,8 +74,8 @@ def _curve(ax: Axes, arm: str, rows: list[Row], runs: int) -> None:
     mean, width = values.mean(0), spread(values)
     ax.fill_between(x, mean - width, mean + width, color=look.color, alpha=0.15, lw=0)
     broke = f" ({runs - len(rows)} of {runs} broke)" if len(rows) < runs else ""
-    ax.plot(x, mean, color=look.color, ls=APART if apart else look.line, marker="" if apart else look.marker,
-            markevery=max(1, len(x) // 5), label=label(arm) + broke)  # fmt: skip
+    style = {"ls": APART} if apart else {"ls": look.line, "marker": look.marker, "markevery": max(1, len(x) // 5)}
+    ax.plot(x, mean, color=look.color, label=label(arm) + broke, **style)
 
 
 def _order(shape: str, kept: Mapping[str, list[Row]], settings: Mapping[str, Setting]) -> str:
@@ -142,8 +143,8 @@ def bias(rows: Rows) -> Drawn:
     for name, points in points_of.items():
         look = estimator(name)
         line = "none" if len(points[0][0]) > 1 else "-"  # two temperatures are a plane: nothing to join
-        ax.plot([x for _, x, _ in points], [y for *_, y in points], color=look.color, ls=line, lw=1, alpha=0.8,
-                marker=look.marker, label=look.label)  # fmt: skip
+        style: dict[str, Any] = {"color": look.color, "ls": line, "marker": look.marker}
+        ax.plot([x for _, x, _ in points], [y for *_, y in points], lw=1, alpha=0.8, label=look.label, **style)
         taus, x, y = points[-1]
         ends = ", ".join(f"{letter(key)} {value:g}" for key, value in taus.items())
         ax.annotate(ends, (x, y), textcoords="offset points", xytext=(5, 3), fontsize=7, color=look.color)
@@ -157,7 +158,7 @@ def bias(rows: Rows) -> Drawn:
     )
     where = ", ".join(f"{key} {value:g}" for key, value in lowest[2].items())
     caption = (
-        "On an autoencoder small enough to sum over every code, the gradient e that an estimator sends back beside the "
+        "On an autoencoder small enough to sum over every code, the gradient e that an estimator sends back and the "
         "exact one, g, at the end of training; s gives e the length that brings it nearest to g on average. Every "
         "point is a setting, mean over seeds; a line joins the temperatures of one estimator, the last of which is "
         f"written at its end. The lower left corner would be exact. The least bias, {number(lowest[0])}, has "

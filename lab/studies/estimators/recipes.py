@@ -97,18 +97,30 @@ class PaperTask:
 
 PAPER_TASKS = {
     "autoencoder": PaperTask(
-        CategoricalAutoencoderConfig, "autoencoder", {"epochs": 30}, (5e-4, 1e-3, 2e-3),
-        (0.5, 1.0, 1.5, 2.0, 3.0, 4.0), (("tau_f", (1.0, 2.0, 3.0)), ("tau_b", (0.5, 1.0))),
+        CategoricalAutoencoderConfig,
+        "autoencoder",
+        {"epochs": 30},
+        rates=(5e-4, 1e-3, 2e-3),
+        tau=(0.5, 1.0, 1.5, 2.0, 3.0, 4.0),
+        both=(("tau_f", (1.0, 2.0, 3.0)), ("tau_b", (0.5, 1.0))),
     ),
     "network": PaperTask(
-        StochasticBinaryConfig, "binary network", {"epochs": 20}, (1e-3, 3e-3, 1e-2),
-        (0.1, 0.2, 0.35, 0.5, 0.75, 1.0), (("tau_f", (0.1, 0.3)), ("tau_b", (0.4, 0.7, 1.2))),
+        StochasticBinaryConfig,
+        "binary network",
+        {"epochs": 20},
+        rates=(1e-3, 3e-3, 1e-2),
+        tau=(0.1, 0.2, 0.35, 0.5, 0.75, 1.0),
+        both=(("tau_f", (0.1, 0.3)), ("tau_b", (0.4, 0.7, 1.2))),
     ),
     "logic": PaperTask(
-        LogicGatesConfig, "logic network", {"steps": 10_000, "evaluate_every": 1_000},
-        (0.01, 0.03, 0.1), (0.1, 0.25, 0.5, 0.75, 1.0, 2.0), (("tau_f", (0.1, 0.3)), ("tau_b", (1.0, 2.0, 4.0))),
+        LogicGatesConfig,
+        "logic network",
+        {"steps": 10_000, "evaluate_every": 1_000},
+        rates=(0.01, 0.03, 0.1),
+        tau=(0.1, 0.25, 0.5, 0.75, 1.0, 2.0),
+        both=(("tau_f", (0.1, 0.3)), ("tau_b", (1.0, 2.0, 4.0))),
     ),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)

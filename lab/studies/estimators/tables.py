@@ -1,38 +1,20 @@
 """The study's tables: every arm on every shape, the published numbers, and polynomial programming."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from statistics import fmean, stdev
 
-import numpy as np
 from dst_lab.cards import estimator
 from dst_lab.figures.style import plus_minus, value_text
 from dst_lab.plans.plan import seeded, settings, value_of
-from dst_lab.records import Row, Rows, Setting
+from dst_lab.records import Rows, Setting
+from dst_lab.records.summary import values
+from dst_lab.report import Table
 
-from studies.estimators.claims import Place
+from studies.estimators.claims import Place, places
 from studies.estimators.recipes import POWERS, PUBLISHED, SHAPES, TUNED, anchor_plans
 
-MEASURED = ("validation_loss", "test_loss", "test_bound")
-"""What the table of arms has for each, in nats per image: by validation images the lowest over training, which is what
-the rules judge by; by test images the last."""
 POLYNOMIAL = {"softmax_ste": (0.2272, 0.1480, 0.0688), "reinmax": (0.0152, 0.0043, 0.0007)}
 """Published for four classes, by power: the mean loss over the last 200 of 10,000 steps, one seed."""
-
-
-@dataclass(frozen=True)
-class Cell:
-    """An arm on a shape."""
-
-    setting: str
-    """What the search chose."""
-    values: dict[str, str]
-    """Mean and standard deviation over seeds, by metric."""
-    n: int
-    diverged: int
-    seeds: str
-    first: bool = False
-    """The lowest mean validation loss of the place, where every arm has its fresh seeds."""
 
 
 def label(arm: str) -> str:
@@ -40,80 +22,120 @@ def label(arm: str) -> str:
     return estimator(TUNED[arm].estimator).label + (", decoupled" if arm == "reinmax-decoupled" else "")
 
 
-def arms(rows: Rows, places: Sequence[Place]) -> dict[str, dict[str, Cell]]:
-    """Arm -> place -> what was chosen and what it came to on fresh seeds; without the arms that have no runs."""
-    settings: dict[str, dict[str, Setting]] = {}
-    for arm in TUNED:
-        for place in places:
-            setting = rows.setting(place.task, place.role(arm))
-            if setting is not None and setting.n:
-                settings.setdefault(arm, {})[place.name] = setting
-    lowest = {place.name: _lowest([of[place.name] for of in settings.values() if place.name in of]) for place in places}
-    return {
-        arm: {name: _cell(arm, one, _mean(one.rows) == lowest[name]) for name, one in of.items()}
-        for arm, of in settings.items()
-    }
+def shapes(rows: Rows) -> Table:
+    """Every arm on every shape."""
+    return _arms(rows, "Every estimator on every shape", places()[0])
 
 
-def _lowest(settings: list[Setting]) -> float | None:
-    """The lowest mean of a place; None until every arm has its fresh seeds there."""
-    whole = len(settings) == len(TUNED) and all(one.seeds == "confirmation" for one in settings)
-    return min(_mean(one.rows) for one in settings) if whole else None
+def paper_tasks(rows: Rows) -> Table:
+    """Every arm on the paper's tasks."""
+    return _arms(rows, "The paper's tasks", places()[1])
 
 
-def _mean(rows: list[Row]) -> float:
-    return float(np.mean([row.best("validation_loss") for row in rows]))
+def test_images(rows: Rows) -> Table:
+    """The arms on the shapes, on test images: -ELBO, and the bound of several draws."""
+    where, body = places()[0], []
+    for arm, chosen in _chosen(rows, where).items():
+        cells = []
+        for place in where:
+            for name in ("test_loss", "test_bound"):
+                one = chosen.get(place.name)
+                whole = one is not None and all(row.has(name) for row in one.rows)
+                cells.append(plus_minus(one.values(name)) if one and whole else "")
+        body.append([label(arm), *cells])
+    head = [f"{place.words}, {what}" for place in where for what in ("-ELBO", "bound")]
+    return Table(
+        "On test images", ["estimator", *head], body, "At the end of training, the bound of 20 draws per image."
+    )
 
 
-def _value(row: Row, name: str) -> float:
-    return row.best(name) if name == "validation_loss" else row.last(name)
-
-
-def _cell(arm: str, setting: Setting, first: bool) -> Cell:
-    names = [name for name in MEASURED if all(row.has(name) for row in setting.rows)]
-    values = {name: plus_minus(np.array([_value(row, name) for row in setting.rows])) for name in names}
-    varied = [name for name, _ in TUNED[arm].axes]
-    words = [f"{name} {value_text(setting.config['estimator'][name])}" for name in varied]
-    words.append(f"rate {setting.config['lr']:.2g}")
-    return Cell(", ".join(words), values, setting.n, setting.diverged, setting.seeds, first)
-
-
-def anchors(rows: Rows) -> dict[str, dict[str, tuple[str, float, int]]]:
-    """Published name -> shape -> (ours, published, n); a setting of which no run is there is left out."""
-    by_anchor: dict[str, dict[str, tuple[str, float, int]]] = {}
+def anchors(rows: Rows) -> Table:
+    """The published settings, ours and as published; a setting of which no run is there is left out."""
+    by_anchor: dict[str, dict[str, str]] = {}
     for shape in SHAPES:
         for name, plan in anchor_plans(shape).items():
-            rows_or_none = [rows.find(run) for run in seeded(settings(plan.base, plan.axes), plan.seeds)]
-            values = [row.last("train_set_loss") for row in rows_or_none if row is not None and row.done]
-            if values:
-                ours = plus_minus(np.array(values))
-                by_anchor.setdefault(name, {})[shape] = (ours, PUBLISHED[name].at(shape)[1], len(values))
-    return by_anchor
+            runs = [row for run in seeded(settings(plan.base, plan.axes), plan.seeds) if (row := rows.find(run))]
+            found = values(runs, "train_set_loss", "last")
+            if len(found):
+                ours = f"{plus_minus(found)} (n = {len(found)}); {PUBLISHED[name].at(shape)[1]:.2f}"
+                by_anchor.setdefault(name, {})[shape] = ours
+    return Table(
+        "The published numbers",
+        ["setting", *(f"{shape.replace('x', ' x ')}, ours; published" for shape in SHAPES)],
+        [[name, *(cells.get(shape, "not run") for shape in SHAPES)] for name, cells in by_anchor.items()],
+        "-ELBO of all training images after training, mean ± standard deviation.",
+    )
 
 
-def polynomial(rows: Rows) -> list[dict[str, Any]]:
+def polynomial(rows: Rows) -> Table:
     """The last loss of each estimator, classes 2 and 4, by power, with its published value where there is one."""
-    table: list[dict[str, Any]] = []
     by_setting: dict[tuple[str, int, float], list[float]] = {}
     for config in rows.wanted("polynomial-programs"):
         row = rows.find(config)
         if row is not None and row.done:
             key = config.estimator.name, value_of(config, "classes"), value_of(config, "power")
             by_setting.setdefault(key, []).append(row.last("train_loss"))
-    for name in dict.fromkeys(tuned.estimator for tuned in TUNED.values()):
-        for classes in (2, 4):
-            values = [by_setting.get((name, classes, power), []) for power in POWERS]
-            if all(values):
-                spreads = [f" ± {np.std(one, ddof=1):.4f}" if len(one) > 1 else "" for one in values]
-                losses = [f"{np.mean(one):.4f}{spread}" for one, spread in zip(values, spreads, strict=True)]
-                published = POLYNOMIAL.get(name) if classes == 4 else None
-                table.append(
-                    {
-                        "estimator": estimator(name).label,
-                        "classes": classes,
-                        "losses": losses,
-                        "n": len(values[0]),
-                        "published": [f"{value:.4f}" for value in published] if published else [""] * len(POWERS),
-                    }
-                )
-    return sorted(table, key=lambda row: int(row["classes"]))
+    body = []
+    for classes in (2, 4):
+        for name in dict.fromkeys(tuned.estimator for tuned in TUNED.values()):
+            losses = [by_setting.get((name, classes, power), []) for power in POWERS]
+            if all(losses):
+                published = POLYNOMIAL.get(name, ()) if classes == 4 else ()
+                cells = [f"{fmean(one):.4f}" + (f" ± {stdev(one):.4f}" if len(one) > 1 else "") for one in losses]
+                cells = [f"{cell}; {published[i]:.4f}" if published else cell for i, cell in enumerate(cells)]
+                body.append([str(classes), estimator(name).label, *cells, str(len(losses[0]))])
+    return Table(
+        "Polynomial programming",
+        ["classes", "estimator", *(f"p = {power}" for power in POWERS), "seeds"],
+        body,
+        "The last training loss by power, mean ± standard deviation over seeds; behind it the published value.",
+    )
+
+
+def _arms(rows: Rows, title: str, where: Sequence[Place]) -> Table:
+    """Every arm in every place; the lowest of a place in bold, where every arm has its fresh seeds."""
+    chosen = _chosen(rows, where)
+    lowest = {}
+    for place in where:
+        here = [of[place.name] for of in chosen.values() if place.name in of]
+        if len(here) == len(TUNED) and all(one.seeds == "confirmation" for one in here):
+            lowest[place.name] = min(one.values("validation_loss").mean() for one in here)
+    body = []
+    for arm, of in chosen.items():
+        cells = []
+        for place in where:
+            one = of.get(place.name)
+            if one is None:
+                cells.append("not run")
+                continue
+            found = one.values("validation_loss")
+            loss = plus_minus(found)
+            loss = f"**{loss}**" if found.mean() == lowest.get(place.name) else loss
+            n = f"n = {one.n}" if one.seeds == "confirmation" else "the search's seed"
+            lost = f", {one.diverged} diverged" if one.diverged else ""
+            taus = ", ".join(f"{name} {value_text(one.config['estimator'][name])}" for name, _ in TUNED[arm].axes)
+            cells.append(f"{loss} ({n}{lost}; {taus}, rate {one.config['lr']:.2g})")
+        body.append([label(arm), *cells])
+    about = "Lowest validation loss over training, mean ± standard deviation, and what the search chose."
+    return Table(title, ["estimator", *(place.words for place in where)], body, about)
+
+
+def _chosen(rows: Rows, where: Sequence[Place]) -> dict[str, dict[str, Setting]]:
+    """Arm -> place -> the setting that its search chose; without the arms that have no runs."""
+    chosen: dict[str, dict[str, Setting]] = {}
+    for arm in TUNED:
+        for place in where:
+            setting = rows.setting(place.task, place.role(arm))
+            if setting is not None and setting.n:
+                chosen.setdefault(arm, {})[place.name] = setting
+    return chosen
+
+
+TABLES = {
+    "arms": shapes,
+    "paper-tasks": paper_tasks,
+    "test-images": test_images,
+    "anchors": anchors,
+    "polynomial": polynomial,
+}
+"""The tables by the names of the blocks that quote them."""

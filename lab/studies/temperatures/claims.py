@@ -1,12 +1,9 @@
 """The bars, written before the runs: what the rule must reach on each task to be called better than tuned constants."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
-from statistics import fmean
 
-from dst_lab.claims import SEEDS, Arm, Comparison, Measure, Verdict, arm, arm_of, compare, paired
+from dst_lab.claims import SEEDS, Arm, Comparison, Measure, Verdict, arm, arm_of, compare, contest
 from dst_lab.claims.measures import after_the_end, best, last, reach
 from dst_lab.claims.verdict import CONTRADICTED, NOT_SUPPORTED, NOT_TESTED, SUPPORTED
 from dst_lab.plans import FRESH_SEEDS
@@ -20,7 +17,7 @@ from studies.temperatures import vae
 from studies.temperatures.settings import (
     AUTOENCODER_LR,
     NETWORK_LR,
-    UNTOLD,
+    WITHOUT_STEPS,
     judged_seeds,
     rivals,
     ruled,
@@ -35,9 +32,9 @@ NEAR = 1.0
 """Nats: how much more the rule may have than tuned constants on a VAE."""
 LOSS = best("validation_loss")
 ACCURACY = best("validation_accuracy_argmax")
-BESIDE = (last("test_loss"), last("test_bound"))
+SHOWN = (last("test_loss"), last("test_bound"))
 """What is shown of VAEs and not judged."""
-GATES_BESIDE = (LOSS, last("test_loss"), last("test_accuracy_argmax"))
+GATES_SHOWN = (LOSS, last("test_loss"), last("test_accuracy_argmax"))
 """What is shown of logic gates and not judged."""
 
 
@@ -51,20 +48,20 @@ def _autoencoder(rows: Rows) -> Verdict:
     title = "The rule needs no learning rate to suit it, and is better than tuned constants"
     rule = (
         f"Ten seeds that nothing else has (2000 on) at each of {', '.join(f'{lr:g}' for lr in AUTOENCODER_LR)}; the "
-        "constants of the rule were fixed before, on seeds 100 to 109. The rule is told the number of "
-        "steps (what it does without is shown beside it, and not judged). Supported if at every rate all "
+        "constants of the rule were fixed before, on seeds 100 to 109. The rule is given the number of "
+        "steps (what it does without is shown, and not judged). Supported if at every rate all "
         f"ten converge (last validation loss below {CONVERGED:g} nats) and the mean lowest validation loss is at most "
         f"{EVERYWHERE:g}, and at one of them below {SOMEWHERE:g}. Contradicted if at some rate the loss is "
         f"significantly above {EVERYWHERE:g}, or a run does not converge; otherwise not supported."
     )
-    verdict_of = partial(Verdict, claim="T1", task=task, title=title, rule=rule)
+    claim = Verdict(claim="T1", task=task, title=title, rule=rule)
     arms = [
         arm_of(rows, f"the rule at {lr:g}", ruled(CategoricalAutoencoderConfig, lr), seeds, "self-autoencoder")
         for lr in AUTOENCODER_LR
     ]
-    missing = _missing(arms)
+    missing = tuple(lack for one in arms for lack in one.missing)
     if missing:
-        return verdict_of(verdict=NOT_TESTED, missing=missing)
+        return replace(claim, missing=missing)
     comparisons = tuple(_against(arm) for arm in arms)
     lost = {arm.name: sum(not _converged(row) for row in arm.rows) for arm in arms}
     notes = tuple(f"{count} of {SEEDS} runs of {name} did not converge" for name, count in lost.items() if count)
@@ -73,22 +70,23 @@ def _autoencoder(rows: Rows) -> Verdict:
         arm_of(
             rows,
             f"the rule at {lr:g}, steps not told",
-            ruled(CategoricalAutoencoderConfig, lr, UNTOLD),
+            ruled(CategoricalAutoencoderConfig, lr, WITHOUT_STEPS),
             seeds,
             "self-untold",
         )
         for lr in AUTOENCODER_LR
     ]
-    beside = tuple(_against(arm, judged=False) for arm in untold if arm.rows)
+    without_steps = tuple(_against(arm, judged=False) for arm in untold if arm.rows)
     if any(lost.values()) or any(comparison.worse for comparison in comparisons):
         verdict = CONTRADICTED
     else:
         verdict = SUPPORTED if max(means) <= EVERYWHERE and min(means) < SOMEWHERE else NOT_SUPPORTED
-    return verdict_of(
+    return replace(
+        claim,
         verdict=verdict,
-        comparisons=(*comparisons, *beside),
+        comparisons=(*comparisons, *without_steps),
         notes=notes,
-        runs=_ids(arms),
+        runs=tuple(row.run.id for one in arms for row in one.rows),
         because="a run did not converge" if any(lost.values()) else "",
     )
 
@@ -105,29 +103,18 @@ def _network(rows: Rows) -> Verdict:
         f"(0, 0.3) at {usual:g} and has the lower mean in all six comparisons; contradicted if one is significantly "
         "better than the rule; otherwise not supported."
     )
-    verdict_of = partial(Verdict, claim="T2", task=task, title=title, rule=rule)
+    claim = Verdict(claim="T2", task=task, title=title, rule=rule)
     pairs = []
     for lr, constants in rivals().items():
         ours = ruled(StochasticBinaryConfig, lr)
         left = arm_of(rows, f"the rule at {lr:g}", ours, seeds, "self-network")
         pairs += [(left, arm_of(rows, name, config, seeds, "self-network")) for name, config in constants.items()]
-    arms = list({one.name: one for pair in pairs for one in pair}.values())
-    missing = _missing(arms)
-    compared = () if missing else tuple(compare(*pair, LOSS, primary=True, judged=True) for pair in pairs)
-    comparisons = tuple(one for one in compared if one is not None)
-    if missing:
-        verdict = NOT_TESTED
-    elif any(one.worse for one in comparisons):
-        verdict = CONTRADICTED
-    else:
-        tuned = next(one for one in comparisons if one.name == f"against (0, 0.3) at {usual:g}")
-        verdict = SUPPORTED if tuned.better and all(one.difference < 0 for one in comparisons) else NOT_SUPPORTED
-    return verdict_of(
-        verdict=verdict,
-        comparisons=comparisons,
-        missing=missing,
-        runs=_ids(arms),
-    )
+    found = contest(claim, pairs, [LOSS])
+    if found.missing or any(one.worse for one in found.comparisons):
+        return found
+    tuned = next(one for one in found.comparisons if one.name == f"against (0, 0.3) at {usual:g}")
+    lower = all(one.difference < 0 for one in found.comparisons)
+    return replace(found, verdict=SUPPORTED if tuned.better and lower else NOT_SUPPORTED)
 
 
 def _gates(rows: Rows) -> Verdict:
@@ -140,30 +127,17 @@ def _gates(rows: Rows) -> Verdict:
         "evaluation past the end where it is not). Supported if neither is significantly worse than with the "
         "constants; contradicted if one is."
     )
-    verdict_of = partial(Verdict, claim="T3", task=task, title=title, rule=rule)
-    missing = _missing([ours, theirs])
-    if missing:
-        return verdict_of(verdict=NOT_TESTED, missing=missing)
-    comparisons = [compare(ours, theirs, measure, primary=True, judged=True) for measure in (ACCURACY, _soon(theirs))]
-    existing = tuple(comparison for comparison in comparisons if comparison is not None)
-    if len(existing) < len(comparisons):
-        lack = (f"{ACCURACY.name}, which the runs on {task} did not record",)
-        return verdict_of(verdict=NOT_TESTED, missing=lack)
-    if any(comparison.worse for comparison in existing):
-        verdict = CONTRADICTED
-    else:  # where every run diverged, nothing is as good as anything
-        verdict = SUPPORTED if any(row.done for row in ours.rows) else NOT_SUPPORTED
-    beside = [comparison for measure in GATES_BESIDE if (comparison := compare(ours, theirs, measure))]
-    return verdict_of(
-        verdict=verdict,
-        comparisons=(*existing, *beside),
-        runs=_ids([ours, theirs]),
-    )
+    claim = Verdict(claim="T3", task=task, title=title, rule=rule)
+    found = contest(claim, [(ours, theirs)], [ACCURACY, _soon(theirs)], GATES_SHOWN)
+    if found.verdict in (NOT_TESTED, CONTRADICTED):
+        return found
+    # Where every run diverged, nothing is as good as anything.
+    return replace(found, verdict=SUPPORTED if any(row.done for row in ours.rows) else NOT_SUPPORTED)
 
 
 def _vae(rows: Rows) -> Verdict:
     task = CategoricalVAEConfig.task
-    title = "Told of the draw, the rule is near tuned constants on VAEs"
+    title = "Given the temperature of the draw, the rule is near tuned constants on VAEs"
     rule = (
         f"Codes of {', '.join(vae.SHAPES)}, {vae.LENGTH['epochs']} epochs. Constants are chosen from "
         "12 pairs of temperatures at three learning rates, the learning rate of the rule from the same three, both by "
@@ -172,24 +146,15 @@ def _vae(rows: Rows) -> Verdict:
         f"more runs that diverged; contradicted if on one the 95% interval of the difference lies above {NEAR:g} nat; "
         "otherwise not supported."
     )
-    verdict_of = partial(Verdict, claim="T4", task=task, title=title, rule=rule)
-    arms = [(arm(rows, task, vae.told(shape)), arm(rows, task, vae.constant(shape))) for shape in vae.SHAPES]
-    missing = _missing([one for pair in arms for one in pair])
-    if missing:
-        return verdict_of(verdict=NOT_TESTED, missing=missing)
-    judged = [comparison for pair in arms if (comparison := compare(*pair, LOSS, primary=True, judged=True))]
-    beside = [comparison for pair in arms for measure in BESIDE if (comparison := compare(*pair, measure))]
-    if any(one.low > NEAR for one in judged):
-        verdict = CONTRADICTED
-    else:
-        near = [one.difference <= NEAR and one.lost[0] <= one.lost[1] for one in judged]
-        verdict = SUPPORTED if all(near) else NOT_SUPPORTED
-    return verdict_of(
-        verdict=verdict,
-        comparisons=(*judged, *beside),
-        runs=_ids([one for pair in arms for one in pair]),
-        notes=tuple(_chosen(*pair) for pair in arms),
-    )
+    claim = Verdict(claim="T4", task=task, title=title, rule=rule)
+    pairs = [(arm(rows, task, vae.by_rule(shape)), arm(rows, task, vae.constant(shape))) for shape in vae.SHAPES]
+    found = contest(claim, pairs, [LOSS], SHOWN)
+    if found.missing:
+        return found
+    judged = [one for one in found.comparisons if one.judged]
+    near = all(one.difference <= NEAR and one.lost[0] <= one.lost[1] for one in judged)
+    verdict = CONTRADICTED if any(one.low > NEAR for one in judged) else SUPPORTED if near else NOT_SUPPORTED
+    return replace(found, verdict=verdict, notes=tuple(_chosen(*pair) for pair in pairs))
 
 
 def _chosen(ours: Arm, theirs: Arm) -> str:
@@ -213,38 +178,11 @@ def _soon(constants: Arm) -> Measure:
 
 
 def _against(arm: Arm, judged: bool = True) -> Comparison:
-    """Ten runs against the bar at every rate. In the test a run that diverged counts as the worst that finished; the
-    mean is of those that did, and where one did not there is neither interval nor effect."""
-    values = [LOSS.of(row) for row in arm.rows]
-    finite = [value for value in values if math.isfinite(value)]
-    filled = [value if math.isfinite(value) else max(finite, default=math.inf) for value in values]
-    if not finite:
-        filled = [2 * EVERYWHERE] * len(values)
-    result = paired(filled, [EVERYWHERE] * len(filled), LOSS.direction)
-    if len(finite) < len(values):
-        ours = fmean(finite) if finite else math.nan
-        result = replace(result, ours=ours, difference=ours - EVERYWHERE, low=math.nan, high=math.nan, effect=math.nan)
-    diverged = sum(not row.done for row in arm.rows)
-    return Comparison(
-        name=f"{arm.name}, against {EVERYWHERE:g}",
-        metric=LOSS.name,
-        unit=LOSS.unit,
-        direction=LOSS.direction,
-        primary=judged,
-        judged=judged,
-        diverged=(diverged, 0),
-        unknown=(len(values) - len(finite) - diverged, 0),
-        **vars(result),
-    )
+    """Ten runs against the bar at every rate."""
+    comparison = compare(arm, EVERYWHERE, LOSS, judged=judged)
+    assert comparison is not None  # every run of these tasks records its loss
+    return replace(comparison, name=f"{arm.name}, {comparison.name}")
 
 
 def _converged(row: Row) -> bool:
     return row.done and row.last("validation_loss") < CONVERGED
-
-
-def _missing(arms: Sequence[Arm]) -> tuple[str, ...]:
-    return tuple(lack for arm in arms for lack in arm.missing)
-
-
-def _ids(arms: Sequence[Arm]) -> tuple[str, ...]:
-    return tuple(row.run.id for arm in arms for row in arm.rows)

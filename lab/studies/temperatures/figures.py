@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullFormatter
 
 from studies.temperatures.claims import CONVERGED
-from studies.temperatures.settings import RULE, TUNED, UNTOLD
+from studies.temperatures.settings import RULE, TUNED, WITHOUT_STEPS
 
 AUTOENCODER: type[Config] = CategoricalAutoencoderConfig
 NETWORK: type[Config] = StochasticBinaryConfig
@@ -103,7 +103,7 @@ def lines(rows: Rows, task: type[Config]) -> list[Line]:
         Line("the rule", _by_rate(ours, RULE), {"color": DECOUPLED.color, "marker": DECOUPLED.marker}),
         Line(
             "the rule, steps not told",
-            _by_rate(ours, UNTOLD),
+            _by_rate(ours, WITHOUT_STEPS),
             {"color": DECOUPLED.color, "marker": "v", "ls": (0, (4, 2)), "mfc": "white"},
         ),
         Line("the best constants at each rate" + ", their search's seeds" * (task is AUTOENCODER), best, grey),

@@ -17,7 +17,7 @@ from studies.temperatures.settings import (
     NETWORK_LR,
     RULE,
     TUNED,
-    UNTOLD,
+    WITHOUT_STEPS,
     judged_seeds,
     rivals,
     setting,
@@ -31,8 +31,8 @@ def self_autoencoder() -> Plan:
 
 
 def self_untold() -> Plan:
-    """Categorical autoencoder: the rule without being told the number of steps; the same 10 seeds."""
-    return _ruled(CategoricalAutoencoderConfig, AUTOENCODER_LR, UNTOLD)
+    """Categorical autoencoder: the rule without the number of steps; the same 10 seeds."""
+    return _ruled(CategoricalAutoencoderConfig, AUTOENCODER_LR, WITHOUT_STEPS)
 
 
 def self_network() -> Plan:

@@ -8,7 +8,7 @@ from dst_lab.tasks.categorical_autoencoder import CategoricalAutoencoderConfig
 from dst_lab.tasks.logic_gates import LogicGatesConfig
 from dst_lab.tasks.stochastic_binary import StochasticBinaryConfig
 
-RULE, UNTOLD = "self", "self:steps=0"
+RULE, WITHOUT_STEPS = "self", "self:steps=0"
 """The rule, which a fleet tells how many steps there are; and the same rule without that."""
 JUDGED = tuple(range(2000, 2020))
 """Seeds on which nothing was chosen, nor the first rule judged."""

@@ -15,7 +15,7 @@ from dst_lab.tasks.categorical_vae import CategoricalVAEConfig
 
 from studies.temperatures.settings import setting
 
-TOLD = "self:draw=1"
+GIVEN_DRAW = "self:draw=1"
 """The rule, given that the draw is at temperature 1."""
 SHAPES = {"128x4": (128, 4), "32x16": (32, 16), "8x64": (8, 64)}
 """n x K by name."""
@@ -27,7 +27,7 @@ CONSTANTS: tuple[Axis, ...] = (("tau_f", (0.5, 0.7, 1.0)), ("tau_b", (1.0, 1.4, 
 """Around what the searches of that study chose: tau_f 1, and tau_b 1.4 for four classes, 2 for more."""
 
 
-def told(shape: str) -> str:
+def by_rule(shape: str) -> str:
     """The name of the recipe that chooses the learning rate of the rule on a shape, which is its role too."""
     return f"self-vae-{shape}"
 
@@ -53,12 +53,12 @@ def _search(
 
 
 PLANS: dict[str, Callable[[], Plan]] = {
-    **{told(shape): _search(shape, TOLD, TOLD, (), "the rule, told of the draw, at") for shape in SHAPES},
+    **{by_rule(shape): _search(shape, GIVEN_DRAW, GIVEN_DRAW, (), "the rule, given the draw, at") for shape in SHAPES},
     **{
         constant(shape): _search(shape, 1.0, 1.0, CONSTANTS, "constants over both temperatures and") for shape in SHAPES
     },
 }
 ROLES = {
-    **{told(shape): f"{shape.replace('x', ' x ')} codes by the rule" for shape in SHAPES},
+    **{by_rule(shape): f"{shape.replace('x', ' x ')} codes by the rule" for shape in SHAPES},
     **{constant(shape): f"{shape.replace('x', ' x ')} codes" for shape in SHAPES},
 }

@@ -111,7 +111,7 @@ def test_a_run_whose_value_is_not_known_has_not_diverged() -> None:
     found = compare(ours, theirs, last("test_loss"))
     assert found is not None
     assert (found.diverged, found.unknown, found.lost) == ((1, 0), (1, 0), (2, 0))
-    assert (found.whose, found.name) == ("a", "against b")
+    assert (found.arm, found.name) == ("a", "against b")
     assert found.fates == ("1 of 10 diverged, 1 of 10 not known", "")
     assert (found.ours, found.theirs) == (1.0, 2.0), "means of those that have a number"
     assert math.isnan(found.low)

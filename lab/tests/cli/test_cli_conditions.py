@@ -80,7 +80,7 @@ def test_an_export_and_a_page_name_the_default_too(optimisers, cli) -> None:
     with Store.open(optimisers) as opened:
         (group,) = groups(Rows.of(opened, PAPER.recipes, "quick"))
         assert group.varied == ["optimiser"]
-        assert [row["fields"] for row in settings_table(group)] == [["adam"], ["radam"]]
+        assert [line.fields for line in settings_table(group)] == [("adam",), ("radam",)]
 
 
 def test_parameters_with_dots_in_their_names_are_told_apart(cli) -> None:
@@ -133,25 +133,11 @@ def test_a_list_is_known_as_it_is_typed(cli, typed: str) -> None:
     assert cli("rm", "--where", "hidden=8").out.startswith("0 runs of")
 
 
-@pytest.mark.parametrize("condition", ["tau_f!==0.1", "tau_f=>0.3", "tau_f", "tau_f<one"])
-def test_what_is_no_condition_is_refused(optimisers, cli, condition: str) -> None:
-    for command in (("rm", "--yes"), ("show",)):
-        ended = cli(*command, "--where", condition)
-        assert ended.code == 2, command
-        assert f"got {condition!r}" in ended.err, command
-
-
 @pytest.mark.parametrize("condition", ["lr!=0,003", "status!=Done", "optimiser!=Adam", "task!=stochastic_binary"])
 def test_an_inequality_that_spares_no_run_removes_none(optimisers, cli, condition: str) -> None:
     ended = cli("rm", "--yes", "--where", condition)
     assert (ended.code, f"every run fits {condition}, since none has this value" in ended.err) == (2, True)
     assert len(json.loads(cli("show", "--json", "--group", "id").out)) == 2
-
-
-def test_a_value_that_a_run_could_have_is_none_of_these(optimisers, cli) -> None:
-    for condition in ("tau_f=self", "tau_f=2:0.1:linear", "tau_b=none", "status=failed", "estimator.name=softmax-ste"):
-        assert cli("rm", "--where", condition).code == 0, condition
-    assert parse(["tau_f=2:0.1:linear", "tau_f=2.0:0.1:linear", "hidden=8,8", "hidden=[8, 8]"])
 
 
 def own(seed: int, **fields: Any) -> Record:

@@ -50,9 +50,9 @@ def test_what_mattered_is_the_analysis_of_variance_of_a_grid_with_seeds() -> Non
         "tau_b": 15 * ((y.mean((0, 2)) - y.mean()) ** 2).sum(),
         "seeds": within,
     }
-    squares["together"] = total - sum(squares.values())
+    squares["in combination"] = total - sum(squares.values())
     assert found.shares == pytest.approx({name: value / total for name, value in squares.items()})
-    for name, freedom in (("lr", 4), ("tau_b", 4), ("together", 16)):
+    for name, freedom in (("lr", 4), ("tau_b", 4), ("in combination", 16)):
         assert found.p[name] == pytest.approx(
             stats.f.sf(squares[name] / freedom / (within / 50), freedom, 50), rel=1e-6
         )
@@ -66,9 +66,9 @@ def test_fields_that_act_together_only_have_no_share_of_their_own() -> None:
     y = signs[:, :, None] + 0.01 * np.random.default_rng(1).standard_normal((2, 2, 5))
     found = analysed(replicated(np.exp(y), {"lr": [0.1, 1.0], "tau_b": [0.5, 1.0]}))
     assert found is not None
-    assert found.shares["together"] > 0.99
+    assert found.shares["in combination"] > 0.99
     assert max(found.shares["lr"], found.shares["tau_b"]) < 0.001
-    assert found.p["together"] < 1e-10 < min(found.p["lr"], found.p["tau_b"])
+    assert found.p["in combination"] < 1e-10 < min(found.p["lr"], found.p["tau_b"])
 
 
 def test_what_two_fields_explain_alike_is_neithers() -> None:
@@ -109,7 +109,9 @@ def test_a_number_with_many_values_is_judged_by_groups_of_neighbours() -> None:
         settings.append(Setting(rows[0].run.config, rows, "", 0))
     found = analysed(settings)
     assert found is not None
-    assert set(found.shares) == {"lr", "depth", "together", "seeds"}, "a text of each setting's own explains nothing"
+    assert set(found.shares) == {"lr", "depth", "in combination", "seeds"}, (
+        "a text of each setting's own explains nothing"
+    )
     assert found.shares["lr"] > 0.6 > 0.1 > found.shares["depth"]
 
 

@@ -74,7 +74,7 @@ def confirmed(store: Store) -> Store:
 
 def test_search_and_fresh_seeds_are_never_averaged_together(confirmed: Store) -> None:
     _, group = only_group(confirmed)
-    table = [(row["n"], row["seeds"]) for row in settings_table(group)]
+    table = [(line.n, line.seeds) for line in settings_table(group)]
     assert sorted(table) == [(2, "search")] * 6 + [(3, "fresh")] * 2
     assert best(confirmed) == {"Decoupled ST": ("tau_f = 0.5, tau_b = 0.5, lr 0.1", "n = 3 confirmation seeds")}
     figures = drawn(confirmed)

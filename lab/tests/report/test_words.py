@@ -8,15 +8,16 @@ import pytest
 from dst_lab import cards
 from dst_lab.cards import MetricCard, TaskCard, estimator, metric, parts, task_card
 from dst_lab.claims import Comparison, Verdict
-from dst_lab.report.tables import rate_text
+from dst_lab.records import Setting
+from dst_lab.report.tables import setting_line
 from dst_lab.report.text import answers
-from dst_lab.report.verdicts import _line, shown
+from dst_lab.report.verdicts import _line, in_words
 from studies import PAPER
 
 NUMBERS = {"ours": 0.319712, "theirs": 0.326219, "difference": -0.006507, "low": -0.01019, "high": -0.00282}
 NUMBERS |= {"n": 10, "effect": 1.26, "p_better": 0.0039, "p_worse": 1.0}
 WORDS: dict[str, Any] = {"name": "against that", "metric": "loss", "unit": "nats"}
-LOSS = Comparison(**WORDS, direction=-1, primary=True, judged=True, **NUMBERS)
+LOSS = Comparison(**WORDS, direction=-1, judged=True, **NUMBERS)
 MINUS = "\N{MINUS SIGN}"
 
 
@@ -75,12 +76,12 @@ def test_a_question_is_answered_by_its_own_claim_and_the_rest_is_counted() -> No
 
 def summary(*comparisons: Comparison, **fields: Any) -> str:
     given = {"claim": "C", "task": "", "title": "", "rule": "", "verdict": "not supported", **fields}
-    return shown([Verdict(**given, comparisons=comparisons)], PAPER)[0].summary
+    return in_words([Verdict(**given, comparisons=comparisons)], PAPER)[0].summary
 
 
 def test_each_comparison_is_summed_up_with_its_own_mean() -> None:
-    slow = replace(LOSS, name="against (0, 0.2)", whose="the rule", theirs=0.3157, p_better=0.3, p_worse=0.7)
-    other = replace(LOSS, name="against (0, 1)", whose="the rule", theirs=0.329)
+    slow = replace(LOSS, name="against (0, 0.2)", arm="the rule", theirs=0.3157, p_better=0.3, p_worse=0.7)
+    other = replace(LOSS, name="against (0, 1)", arm="the rule", theirs=0.329)
     steps = replace(other, metric="steps until then", unit="steps", ours=35200.0, theirs=64600.0)
     lost = replace(LOSS, name="against IBQ", ours=math.nan, difference=math.nan, diverged=(10, 0))
     assert summary(slow, other, steps) == (
@@ -159,5 +160,6 @@ def test_a_card_that_cannot_be_is_refused(wrong: dict[str, object]) -> None:
 
 
 def test_what_an_objective_was_given_is_told_as_it_was_given() -> None:
-    assert rate_text({"task": "own", "lr": 1.0, "objective": "mine"}) == ""
-    assert rate_text({"task": "own", "lr": 1.0, "objective": "mine", "parameters": {"lr": 1.0}}) == "1"
+    config = {"task": "own", "estimator": {"name": "soft"}, "lr": 1.0, "objective": "mine"}
+    assert setting_line(Setting(config, [], "")).lr == ""
+    assert setting_line(Setting({**config, "parameters": {"lr": 1.0}}, [], "")).lr == "1"

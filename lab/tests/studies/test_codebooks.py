@@ -1,14 +1,12 @@
 """The rules and figures of the study of tokenisers, on a planted table of runs."""
 
 import csv
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from dst_lab.figures import draw
 from dst_lab.records import Rows
-from dst_lab.store import Store
 from studies import CODEBOOKS
 from studies.codebooks.claims import OURS, PEERS, SIZES
 
@@ -34,20 +32,15 @@ def planted(ahead: float = 0.31, seeds: int = 3, share: float = 0.8, above: floa
 
 
 @pytest.fixture
-def rows(tmp_path: Path) -> Iterator[Any]:
-    opened: list[Store] = []
-
+def rows(rows_at: Any, tmp_path: Path) -> Any:
     def read(lines: list[Line]) -> Rows:
         with (tmp_path / "runs.csv").open("w", newline="") as file:
             writer = csv.DictWriter(file, lines[0].keys())
             writer.writeheader()
             writer.writerows(lines)
-        opened.append(Store.open(tmp_path))
-        return CODEBOOKS.rows(opened[-1], "quick")
+        return rows_at(CODEBOOKS, tmp_path)
 
-    yield read
-    for store in opened:
-        store.close()
+    return read
 
 
 def verdicts(rows: Rows, claim: str) -> set[str]:

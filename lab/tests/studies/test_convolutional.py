@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from dst_lab.figures import draw
 from dst_lab.records import Rows
-from dst_lab.store import Record, Series, Store
+from dst_lab.store import Record, Series
+from invented import put
 from studies import CONVOLUTIONAL
 from studies.convolutional.claims import SIZES, TASK
 
@@ -30,17 +31,8 @@ def published(off: float = 0.0, seconds: float = 60.0) -> Iterator[Record]:
 
 
 @pytest.fixture
-def rows(tmp_path: Path) -> Iterator[Any]:
-    def planted(*records: Record) -> Rows:
-        with Store.open(tmp_path / "runs.sqlite", write=True) as store:
-            store.put(records)
-        opened.append(Store.open(tmp_path / "runs.sqlite"))
-        return CONVOLUTIONAL.rows(opened[-1], "quick")
-
-    opened: list[Store] = []
-    yield planted
-    for store in opened:
-        store.close()
+def rows(rows_at: Any, tmp_path: Path) -> Any:
+    return lambda *records: rows_at(CONVOLUTIONAL, put(tmp_path / "runs.sqlite", *records))
 
 
 def verdicts(rows: Rows) -> dict[str, str]:

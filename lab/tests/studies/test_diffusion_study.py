@@ -1,6 +1,6 @@
 """The rules and figures of the study of masked diffusion, on planted records."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from dst_lab.figures import draw
 from dst_lab.records import Rows
-from dst_lab.store import Record, Series, Store
+from dst_lab.store import Record, Series
+from invented import put
 from studies import DIFFUSION
 from studies.diffusion.claims import (
     DATASETS,
@@ -89,17 +90,8 @@ def guidance(shares: dict[str, float], psnr: float) -> Iterator[Record]:
 
 
 @pytest.fixture
-def rows(tmp_path: Path) -> Iterator[Callable[..., Rows]]:
-    def planted(*records: Record) -> Rows:
-        with Store.open(tmp_path / "runs.sqlite", write=True) as store:
-            store.put(records)
-        opened.append(Store.open(tmp_path / "runs.sqlite"))
-        return DIFFUSION.rows(opened[-1], "quick")
-
-    opened: list[Store] = []
-    yield planted
-    for store in opened:
-        store.close()
+def rows(rows_at: Any, tmp_path: Path) -> Any:
+    return lambda *records: rows_at(DIFFUSION, put(tmp_path / "runs.sqlite", *records))
 
 
 def verdicts(rows: Rows) -> dict[str, str]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from dst_lab.plans import FRESH
 from dst_lab.report import Study
-from dst_lab.report.verdicts import shown
+from dst_lab.report.verdicts import in_words
 from dst_lab.runs import Config
 from invented import Values, rows_of
 from studies import CIRCUITS, ESTIMATORS, TEMPERATURES
@@ -248,7 +248,7 @@ def test_one_run_that_collapses_or_diverges_contradicts() -> None:
     assert beside.difference == pytest.approx(beside.ours - 126), "of the nine that finished"
     assert math.isnan(beside.low)
     assert math.isnan(beside.effect)
-    (line,) = [one for one in shown([diverged], TEMPERATURES)[0].judged if "1 of 10 diverged" in one.ours]
+    (line,) = [one for one in in_words([diverged], TEMPERATURES)[0].judged if "1 of 10 diverged" in one.ours]
     assert line.interval == ""
 
 

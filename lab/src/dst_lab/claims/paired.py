@@ -16,7 +16,7 @@ TIE = 1e-9
 
 @dataclass(frozen=True)
 class Paired:
-    """What `paired` finds; the fields are those of a `Comparison`."""
+    """Two arms seed by seed: means, t interval of the difference, effect size and one-sided tests."""
 
     n: int
     ours: float
@@ -45,7 +45,11 @@ def paired(ours: Sequence[float], theirs: Sequence[float], direction: int, *, by
     difference, spread = float((a - b).mean()), float((a - b).std(ddof=1))
     half = float(stdtrit(len(a) - 1, 0.975)) * spread / math.sqrt(len(a))
     gains = direction * (a - b)
-    better, worse = _signs_alone(gains, TIE * np.maximum(abs(a), abs(b))) if by_sign else sign_flip(gains)
+    better, worse = sign_flip(gains)
+    if by_sign:
+        equal = TIE * np.maximum(abs(a), abs(b))
+        better = sign_flip(np.where(gains > equal, 1.0, -1.0))[0]
+        worse = sign_flip(np.where(gains < -equal, -1.0, 1.0))[1]
     if spread > TIE * abs(difference):
         effect = direction * difference / spread
     else:  # the same difference in every pair
@@ -71,11 +75,6 @@ def sign_flip(gains: npt.ArrayLike) -> tuple[float, float]:
     slack = TIE * float(np.abs(values).sum())
     observed = float(values.sum())
     return float((sums >= observed - slack).mean()), float((sums <= observed + slack).mean())
-
-
-def _signs_alone(gains: Vector, equal: Vector) -> tuple[float, float]:
-    better = sign_flip(np.where(gains > equal, 1.0, -1.0))[0]
-    return better, sign_flip(np.where(gains < -equal, -1.0, 1.0))[1]
 
 
 @lru_cache

@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dst_lab.claims.paired import Paired
+
 LEVEL = 0.025
 """The level of each one-sided test."""
 SUPPORTED, NOT_SUPPORTED, CONTRADICTED, NOT_TESTED = "supported", "not supported", "contradicted", "not tested"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class Comparison(Paired):
     """Two arms in one metric, paired by seed. For a trend or a slope, `theirs` is the value that would mean no effect.
 
     `ours` and `theirs` are means over the runs that have a number, NaN where none has. `difference` is ours minus
@@ -24,19 +26,9 @@ class Comparison:
     unit: str
     direction: int
     """1 where higher is better for the claim, -1 where lower is."""
-    primary: bool
     judged: bool
     """True where it enters the verdict; the rest is shown and does not count."""
-    n: int
-    ours: float
-    theirs: float
-    difference: float
-    low: float
-    high: float
-    effect: float
-    p_better: float
-    p_worse: float
-    whose: str = ""
+    arm: str = ""
     """Our arm in words; "" where it is the estimator that the study's claims are about."""
     diverged: tuple[int, int] = (0, 0)
     """How many of our runs and of theirs."""
@@ -82,7 +74,7 @@ class Verdict:
     """"" where the claim is not about one task."""
     title: str
     rule: str
-    verdict: str
+    verdict: str = NOT_TESTED
     """ "supported", "not supported", "contradicted" or "not tested"."""
     comparisons: tuple[Comparison, ...] = ()
     missing: tuple[str, ...] = ()

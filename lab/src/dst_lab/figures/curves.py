@@ -140,7 +140,7 @@ def caption(
         return ""
     ends = {}
     for role, setting in settings.items():
-        last = card.factor * np.array([row.last(card.name) for row in setting.rows])
+        last = card.factor * setting.values(card.name, "last")
         ends[role] = (float(last.mean()), plus_minus(last))
     order = sorted(ends, key=lambda role: -(card.direction or -1) * ends[role][0])
     listed = listing([f"{settings[role].look.label} {ends[role][1]}" for role in order])

@@ -20,7 +20,7 @@ MOST, GROUPS = 12, 4
 neighbours."""
 FEWEST = 6
 """Degrees of freedom of the spread between seeds; with fewer there is nothing to judge the rest by."""
-TOGETHER, SEEDS = "together", "seeds"
+TOGETHER, SEEDS = "in combination", "seeds"
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def analysed(settings: Sequence[Setting]) -> Importance | None:
     settings are no full grid, what two fields explain alike is neither's. Together: what the settings explain beyond
     the sum of the fields' effects. Of a full grid with as many seeds everywhere these add up to 1 with the seeds.
     """
-    losses = [row.best("validation_loss") for one in settings for row in one.rows]
+    losses = [loss for one in settings for loss in one.values("validation_loss")]
     losses += [math.inf] * sum(one.diverged for one in settings)
     of_ranks = not all(0 < loss < math.inf for loss in losses)
     each = [i for i, one in enumerate(settings) for _ in one.rows]
@@ -86,18 +86,17 @@ def importance(settings: Sequence[Setting], found: Importance, where: str) -> Dr
         ax.text(100 * found.shares[name] + 1, line, f"{100 * found.shares[name]:.0f}", va="center", color=INK)
     quantity = "rank of the loss" if found.of_ranks else "logarithm of the loss"
     ax.set(xlim=(0, 108), ylim=(len(ordered) - 0.4, -0.6), xlabel=f"share of the variance of the {quantity} (%)")
-    labels = {TOGETHER: "they act together", SEEDS: "seeds"}
-    ax.set_yticks(range(len(ordered)), [safe(labels.get(name, name)) for name in ordered])
+    ax.set_yticks(range(len(ordered)), [safe(name) for name in ordered])
     ax.tick_params(axis="y", length=0)
     ax.grid(axis="y", visible=False)
     parts = [f"{name} {100 * found.shares[name]:.0f}%{_sure(found.p[name])}" for name in names]
     caption = (
-        f"Analysis of variance of {found.runs} runs of {len(settings)} settings by the {quantity}, the lowest over "
-        f"training, on {settings[0].seeds_text}: {listing(parts)}; what they do together "
-        f"{100 * found.shares[TOGETHER]:.0f}%{_sure(found.p[TOGETHER])}; seeds of one setting "
-        f"{100 * found.shares[SEEDS]:.0f}%. p: F tests against the spread between seeds. Numbers with many "
-        "values are taken in groups of neighbours; where settings are no full grid, what fields explain alike is "
-        "no field's."
+        f"Which share of the variance of the {quantity} (the lowest over training) each field explains: "
+        f"{listing(parts)}; in combination {100 * found.shares[TOGETHER]:.0f}%{_sure(found.p[TOGETHER])}; seeds of one "
+        f"setting {100 * found.shares[SEEDS]:.0f}%. Analysis of variance of {found.runs} runs of {len(settings)} "
+        f"settings on {settings[0].seeds_text}; p: F tests against the spread between seeds. A number with many values "
+        "is taken in groups of neighbours. Where not every combination was tried, what two fields explain equally well "
+        "counts for neither."
     )
     return Drawn(f"What mattered, {where}", figure, caption)
 

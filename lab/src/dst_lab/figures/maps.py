@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from dst_lab.cards import metric, title
 from dst_lab.figures.heat_map import Mark, fence, heat_map, marks
 from dst_lab.figures.style import HEIGHT, Drawn, absent, listing, number, panels, plus_minus
 from dst_lab.figures.sweeps import At, Sweep, count_text, lost_text
 from dst_lab.records import Row
+from dst_lab.records.summary import values
 
 
 def temperature_map(
@@ -25,9 +24,7 @@ def temperature_map(
         if not runs_at:
             absent(ax, sweep.missing or [card.label])
             continue
-        means = {
-            at: card.factor * float(np.mean([row.counted(name) for row in members])) for at, members in runs_at.items()
-        }
+        means = {at: card.factor * float(values(members, name).mean()) for at, members in runs_at.items()}
         end = fence(means.values(), card.direction)
         ended = ended or end is not None
         heat_map(ax, means, card.summary, bright_is_low=card.direction < 0, lost=sweep.lost, end=end)
@@ -65,7 +62,7 @@ def _caption(sweep: Sweep, task: str, metrics: Sequence[str], reported: Mapping[
 
 def _chosen(at: At, runs_at: Mapping[At, list[Row]], reported: Mapping[str, At]) -> str:
     """The caption's sentence for what a search chose."""
-    losses = np.array([row.best("validation_loss") for row in runs_at[at]])
+    losses = values(runs_at[at], "validation_loss")
     diagonal = [_mean(members) for (f, b), members in runs_at.items() if f == b]
     where = "on the diagonal" if at[0] == at[1] else "off the diagonal"
     others = "".join(f"; {whose} optimum is τf = {f:g}, τb = {b:g}" for whose, (f, b) in reported.items())
@@ -84,7 +81,7 @@ def _lowest(sweep: Sweep) -> str:
 
 
 def _mean(members: Sequence[Row]) -> float:
-    return float(np.mean([row.best("validation_loss") for row in members]))
+    return float(values(members, "validation_loss").mean())
 
 
 def _brighter(task: str, metrics: Sequence[str]) -> str:

@@ -22,7 +22,7 @@ def pair_map(settings: Sequence[Setting], down: str, across: str, others: Sequen
         fields = flat(complete(one.config))
         pair = _text(fields.get(down)), _text(fields.get(across))
         if one.n:
-            mean = float(np.mean([row.best("validation_loss") for row in one.rows]))
+            mean = float(one.values("validation_loss").mean())
             losses[pair] = min(mean, losses.get(pair, math.inf))
     rows, columns = (sorted({pair[i] for pair in losses}, key=by_size) for i in (0, 1))
     cells = np.full((len(rows), len(columns)), np.nan)

@@ -39,10 +39,7 @@ def seeds(rows: Rows, metrics: Mapping[str, str], roles: Sequence[str]) -> Drawn
 
 
 def _panel(ax: Axes, settings: Mapping[str, Setting], card: MetricCard) -> None:
-    values = {
-        role: card.factor * np.array([row.counted(card.name) for row in setting.rows])
-        for role, setting in settings.items()
-    }
+    values = {role: card.factor * setting.values(card.name) for role, setting in settings.items()}
     outside = far(values)
     inside = np.concatenate([points for role, points in values.items() if role not in outside])
     low, high = float(inside.min()), float(inside.max())

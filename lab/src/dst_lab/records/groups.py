@@ -9,8 +9,6 @@ from functools import cached_property
 from itertools import chain, count
 from typing import Any
 
-import numpy as np
-
 from dst_lab.cards import estimator, parts, title
 from dst_lab.estimators import temperatures_in
 from dst_lab.records.row import Row, setting_key
@@ -196,7 +194,7 @@ def rank(setting: Setting, spread: float = 0.0) -> tuple[bool, float]:
     """A key to sort by: what diverged comes last, by the mean over the seeds that did not, as `cautious` takes it."""
     if not setting.n:
         return bool(setting.diverged), math.inf
-    mean = float(np.mean([row.best("validation_loss") for row in setting.rows]))
+    mean = float(setting.values("validation_loss").mean())
     value = cautious(mean, setting.n, spread)
     return bool(setting.diverged), value if math.isfinite(value) else math.inf
 

@@ -9,7 +9,8 @@ from typing import Any
 from dst_lab.cards import Look, estimator
 from dst_lab.plans import FRESH, Lookup, Plan, Recipes
 from dst_lab.plans.recipes import Role, Search
-from dst_lab.records.row import Row, setting_key
+from dst_lab.records.row import Array, Row, setting_key
+from dst_lab.records.summary import values
 from dst_lab.runs import Config
 from dst_lab.store import Store, run_id
 
@@ -74,6 +75,10 @@ class Setting:
     @property
     def n(self) -> int:
         return len(self.rows)
+
+    def values(self, metric: str, at: str | None = None) -> Array:
+        """The metric of each run that has it, as `records.summary.values` counts it."""
+        return values(self.rows, metric, at)
 
     @property
     def seeds_text(self) -> str:

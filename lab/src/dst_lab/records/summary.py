@@ -10,7 +10,7 @@ import numpy as np
 from dst_lab.cards import metric as card
 from dst_lab.records.conditions import chosen
 from dst_lab.records.fields import CONFIG, check_fields, field, has_field, order
-from dst_lab.records.row import Row, spread
+from dst_lab.records.row import Array, Row, spread
 from dst_lab.shown import did_you_mean
 from dst_lab.store import Run, Store, StoreError
 
@@ -33,16 +33,21 @@ class Summary:
     best: float | None = None
 
 
+def values(rows: Iterable[Row], metric: str, at: str | None = None) -> Array:
+    """A metric of each run that is done and has it: its value at the end of training (`at="last"`), its best one over
+    training (`at="best"`), or the one that counts by the metric's card (None)."""
+    return np.array([row.counted(metric, at) for row in rows if row.done and row.is_number(metric)])
+
+
 def summary(rows: Iterable[Row], metric: str, at: str | None = None) -> Summary:
-    """A metric over runs. Each counts with its value at the end of training (`at="last"`), with its best one over
-    training (`at="best"`), or as the metric's card has it (None)."""
-    values = np.array([row.counted(metric, at) for row in rows if row.done and row.is_number(metric)])
-    if not values.size:
+    """A metric over runs, each with the one of its `values`."""
+    found = values(rows, metric, at)
+    if not found.size:
         return Summary(0)
-    low, high = float(values.min()), float(values.max())
-    std = float(spread(values)) if values.size > 1 else None
+    low, high = float(found.min()), float(found.max())
+    std = float(spread(found)) if found.size > 1 else None
     best = {-1: low, 0: None, 1: high}[card(metric).direction]
-    return Summary(values.size, float(values.mean()), std, low, high, best)
+    return Summary(found.size, float(found.mean()), std, low, high, best)
 
 
 def ends(runs: Iterable[Run]) -> dict[str, int]:

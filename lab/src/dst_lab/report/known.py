@@ -12,8 +12,8 @@ ANY = Study(
     name="any",
     title="Runs of a store",
     topic="Runs of a store",
-    lead="Every task that is recorded here: the best settings, maps over temperatures, curves, what mattered, and all "
-    "runs, without a claim.",
+    lead="Every task that is recorded here: the best settings, training curves, which fields mattered, and maps over "
+    "temperatures.",
 )
 """A page for whatever a store holds: no question, no claim."""
 STUDIES: dict[str, Study] = {ANY.name: ANY}

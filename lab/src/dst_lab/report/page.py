@@ -1,17 +1,19 @@
 """One self-contained page from a store: what a study says, and what else is in the store."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from dst_lab.cards import title
 from dst_lab.figures import Drawn, draw
 from dst_lab.records import Rows, versions
 from dst_lab.records.groups import Group, groups
-from dst_lab.report.embed import STYLE
+from dst_lab.report.embed import STYLE, inline
 from dst_lab.report.others import figures_of
-from dst_lab.report.study import Figure, Page, Study
+from dst_lab.report.study import Figure, Study
 from dst_lab.report.tables import (
     best_results,
     chosen_table,
@@ -21,16 +23,22 @@ from dst_lab.report.tables import (
     results,
     settings_table,
 )
-from dst_lab.report.text import GLOSSARY, answers
-from dst_lab.report.verdicts import board, tally
-from dst_lab.report.verdicts import groups as by_question
-from dst_lab.report.verdicts import shown as as_shown
+from dst_lab.report.text import GLOSSARY, answers, prose
+from dst_lab.report.verdicts import board, in_words, tally
 from dst_lab.runs import FRESH
 from dst_lab.shown import shown
 from dst_lab.store import Run, Store, run_id
 
 MOST = 40
 """Rows of a table of settings."""
+ENVIRONMENT = Environment(
+    loader=FileSystemLoader(Path(__file__).parent / "templates"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+ENVIRONMENT.filters["prose"] = prose
 
 
 def pick_scale(study: Study, store: Store) -> str:
@@ -78,37 +86,45 @@ def figures(study: Study, rows: Rows) -> dict[str, Figure]:
 
 def page(study: Study, rows: Rows, drawn: Mapping[str, Drawn] | None = None) -> str:
     """The page as HTML. The same store gives the same text."""
-    figures_drawn = draw(figures(study, rows), rows) if drawn is None else drawn
-    others = other_groups(study, rows)
-    context, own = Page(study, rows, figures_drawn, others), own_runs(rows)
-    own_sections = [(one, Markup(text)) for one in study.sections if (text := one.render(context))]
-    contents = [("answer", "Answer"), *((one.anchor, one.title) for one, _ in own_sections)]
-    contents += [("verdicts", "Verdicts")] * bool(study.rules) + [("figures", "Figures")] * bool(study.parts)
-    contents += [("settings", "Settings")] * bool(study.recipes.searches) + [("others", "Tasks")] * bool(others)
-    contents += [("reproduce", "Reproduce")] * bool(study.recipes.plans)
-    items = as_shown(context.verdicts, study)
-    text = context.fill(
-        "page.html",
-        contents=[*contents, ("provenance", "Provenance")],
+    drawn = draw(figures(study, rows), rows) if drawn is None else drawn
+
+    def shown_figures(names: Iterable[str]) -> list[dict[str, Any]]:
+        """Figures as the macro `show` takes them."""
+        own = {name: drawn[name] for name in names if name in drawn}
+        return [{"name": name, "drawn": one, "panels": inline(name, one)} for name, one in own.items()]
+
+    others, own, verdicts = other_groups(study, rows), own_runs(rows), study.judge(rows)
+    sections = {
+        "Answer": True,
+        "Tables": study.tables,
+        "Verdicts": study.rules,
+        "Figures": study.parts,
+        "Settings": study.recipes.searches,
+        "Tasks": others,
+        "Reproduce": study.recipes.plans,
+        "Provenance": True,
+    }
+    text = ENVIRONMENT.get_template("page.html").render(
+        study=study,
+        scale=rows.scale,
+        contents=[name for name, there in sections.items() if there],
         style=Markup(STYLE),
         note=study.notes.get(rows.scale, ""),
         facts=facts(rows, own),
         own=len(own),
         left_out=len(left_out(rows, own, others)),
         pooled=versions(rows.store, rows.store.runs()),
-        answers=answers(context.verdicts, study.questions),
+        answers=answers(verdicts, study.questions),
         # A study without tasks has no question: what there is are the other tasks, each at its best.
         results=results(study, rows) if study.tasks else best_results(study, others),
-        first=[figure for figure in context.figures(study.first) if not figure["drawn"].empty],
-        sections=[text for _, text in own_sections],
-        verdicts=items,
-        tally=tally(context.verdicts),
-        board=board(items, study.questions),
-        groups=by_question(items, study.questions),
+        first=shown_figures(name for name in study.first if name in drawn and not drawn[name].empty),
+        tables=[make(rows) for make in study.tables.values()],
+        tally=tally(verdicts),
+        board=board(in_words(verdicts, study), study.questions),
         tasks=[title(task) for task in study.tasks],
-        parts={heading: context.figures(names) for heading, names in study.parts.items()},
+        parts={heading: shown_figures(names) for heading, names in study.parts.items()},
         chosen=chosen_table(rows) if study.recipes.searches else {},
-        others=[_part(context, group) for group in others],
+        others=[{**_part(group), "figures": shown_figures(figures_of(group))} for group in others],
         mixed=any(group.seeds for group in others),
         held=[(group.title, group.held) for group in others if group.held and not study.tasks],
         fresh=FRESH,
@@ -116,19 +132,16 @@ def page(study: Study, rows: Rows, drawn: Mapping[str, Drawn] | None = None) -> 
         provenance=provenance_table(rows, study.changes),
         terms={**GLOSSARY, **study.terms},
     )
-    return shown(str(text))
+    return shown(text)
 
 
-def _part(page: Page, group: Group) -> dict[str, Any]:
-    """A task of which the study knows nothing: its figures and its settings."""
-    rows = settings_table(group)
+def _part(group: Group) -> dict[str, Any]:
+    """A task of which the study knows nothing: its settings."""
     return {
         "title": group.title,
         "name": group.name,
-        "figures": page.figures(list(figures_of(group))),
         "fields": group.columns,
-        "rated": any(row["lr"] for row in rows),
-        "rows": rows,
+        "lines": settings_table(group),
         "most": MOST,
         "failed": sum(row.run.status == "failed" for row in group.rows.runs.values()),
     }

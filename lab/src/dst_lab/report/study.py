@@ -2,12 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from pathlib import Path
-from typing import Any, TypeAlias
-
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from typing import TypeAlias
 
 from dst_lab.cards import estimator, title
 from dst_lab.claims import Verdict
@@ -15,9 +10,6 @@ from dst_lab.figures import Drawn
 from dst_lab.figures.style import listing
 from dst_lab.plans import Recipes
 from dst_lab.records import Rows, Setting
-from dst_lab.records.groups import Group
-from dst_lab.report.embed import inline
-from dst_lab.report.text import prose
 from dst_lab.store import Store
 
 Figure: TypeAlias = Callable[[Rows], Drawn]
@@ -26,15 +18,15 @@ ClaimRule: TypeAlias = Callable[[Rows], list[Verdict]]
 
 
 @dataclass(frozen=True)
-class Section:
-    """A part of a page that a study brings; it is left out where it has nothing to say."""
+class Table:
+    """A table of a study, for its page and for pages in Markdown that quote it."""
 
-    anchor: str
-    """The id that the page's contents lead to."""
     title: str
-    """The title in the page's contents."""
-    render: "Callable[[Page], str]"
-    """HTML; "" leaves the section out."""
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    """Cells as plain text, `**bold**` where it matters."""
+    about: str = ""
+    """A sentence under the title."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +56,7 @@ class Study:
         figures: by name, in the order in which they are read.
         first: the figures that stand with the answer.
         parts: the others by heading.
-        sections: what its page has of its own, after the answer.
+        tables: its own tables by name, in the order in which they stand after the answer.
     """
 
     name: str
@@ -88,7 +80,7 @@ class Study:
     figures: Mapping[str, Figure] = field(default_factory=dict)
     first: tuple[str, ...] = ()
     parts: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    sections: tuple[Section, ...] = ()
+    tables: Mapping[str, Callable[[Rows], Table]] = field(default_factory=dict)
 
     def rows(self, store: Store, scale: str) -> Rows:
         """A store as this study sees it."""
@@ -107,44 +99,3 @@ class Study:
     def where(self) -> str:
         """The tasks that a claim without a task of its own is judged on, in words."""
         return listing([title(task) for task in self.shared or self.tasks])
-
-
-@dataclass(frozen=True, eq=False)
-class Page:
-    """What a page is made from."""
-
-    study: Study
-    rows: Rows
-    drawn: Mapping[str, Drawn]
-    others: Sequence[Group] = ()
-    """The runs of tasks that the study knows nothing of."""
-
-    @cached_property
-    def verdicts(self) -> list[Verdict]:
-        return self.study.judge(self.rows)
-
-    def figures(self, names: Sequence[str]) -> list[dict[str, Any]]:
-        """Figures as the macro `show` takes them."""
-        return [
-            {"name": name, "drawn": self.drawn[name], "panels": inline(name, self.drawn[name])}
-            for name in names
-            if name in self.drawn
-        ]
-
-    def fill(self, template: str, **values: Any) -> Markup:
-        """A template of this package, or a file elsewhere given by its whole path."""
-        path = Path(template)
-        markup = (
-            ENVIRONMENT.get_template(template) if not path.is_absolute() else ENVIRONMENT.from_string(path.read_text())
-        )
-        return Markup(markup.render(scale=self.rows.scale, study=self.study, page=self, **values))
-
-
-ENVIRONMENT = Environment(
-    loader=FileSystemLoader(Path(__file__).parent / "templates"),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
-ENVIRONMENT.filters["prose"] = prose

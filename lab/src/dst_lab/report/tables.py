@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from dst_lab.cards import DATASETS, MetricCard, estimator, metric, title
 from dst_lab.figures.style import numbers_of, plus_minus, value_text
 from dst_lab.figures.sweeps import flat
@@ -40,27 +38,55 @@ def facts(rows: Rows, runs: Sequence[Run]) -> dict[str, str]:
     return {name: text for name, text in lines.items() if text}
 
 
-def chosen_table(rows: Rows) -> dict[str, list[dict[str, Any]]]:
-    """The setting of each role with its score over the seeds there are, by task."""
-    table: list[dict[str, Any]] = []
+@dataclass(frozen=True)
+class SettingLine:
+    """A setting in words."""
+
+    label: str
+    taus: str
+    """Its temperatures and options; "" where it has none."""
+    lr: str
+    fields: tuple[str, ...]
+    loss: str
+    """The lowest validation loss, mean ± standard deviation; "" where no run was trained to the end."""
+    n: int
+    seeds: str
+    diverged: int
+    edge: str
+
+    @property
+    def runs(self) -> str:
+        """How many runs, of which seeds, and how many diverged."""
+        seeds = f"{self.seeds} seed".strip() + "s" * (self.n != 1)
+        return f"n = {self.n} {seeds}" + (f", {self.diverged} diverged" if self.diverged else "")
+
+
+def setting_line(setting: Setting, label: str = "", fields: Sequence[str] = (), edge: str = "") -> SettingLine:
+    """A setting in words, by its estimator's name unless it has a label, with these fields of its config."""
+    config, losses = complete(setting.config), setting.values("validation_loss")
+    return SettingLine(
+        label=label or setting.look.label,
+        taus=temperatures_text(setting.config["estimator"]),
+        lr=value_text(config["lr"]) if "lr" in config else "",
+        fields=tuple(field_text(config.get(field, "")) for field in fields),
+        loss=plus_minus(losses) if len(losses) else "",
+        n=setting.n,
+        seeds=setting.seeds,
+        diverged=setting.diverged,
+        edge=edge,
+    )
+
+
+def chosen_table(rows: Rows) -> dict[str, list[SettingLine]]:
+    """The setting that was chosen for each role, by task."""
+    table: dict[str, list[SettingLine]] = {}
     for (task, role), config in rows.chosen.items():
         setting, (_, plan) = rows.setting(task, role), rows.searches[task, role]
-        losses = np.array([row.best("validation_loss") for row in setting.rows]) if setting else np.array([])
-        table.append(
-            {
-                "task": title(task),
-                "estimator": role_label(rows, config, role),
-                "taus": temperatures_text(config.estimator.to_dict()),
-                "lr": f"{config.lr:g}",
-                "loss": plus_minus(losses) if len(losses) else "",
-                "n": len(losses),
-                "diverged": setting.diverged if setting else 0,
-                "seeds": setting.seeds if setting else "",
-                "edge": on_edge((one.to_dict() for one in plan.wanted(rows.lookup)), config.to_dict()),
-            }
-        )
-    tasks = _unique(str(row["task"]) for row in table)
-    return {task: [row for row in table if row["task"] == task] for task in tasks}
+        if setting is not None:
+            edge = on_edge((one.to_dict() for one in plan.wanted(rows.lookup)), config.to_dict())
+            line = setting_line(setting, role_label(rows, config, role), edge=edge)
+            table.setdefault(title(task), []).append(line)
+    return table
 
 
 def on_edge(tried: Iterable[Mapping[str, Any]], config: Mapping[str, Any]) -> str:
@@ -76,32 +102,14 @@ def role_label(rows: Rows, config: Config, role: str) -> str:
     return f"{name}, {words}" if words and not words.startswith(name) else words or name
 
 
-def settings_table(group: Group) -> list[dict[str, Any]]:
+def settings_table(group: Group) -> list[SettingLine]:
     """Every setting of a group, the best first, with the fields that tell settings apart."""
-    return [
-        {
-            "estimator": setting.look.label,
-            "taus": temperatures_text(setting.config["estimator"]),
-            "lr": rate_text(setting.config),
-            "fields": [field_text(complete(setting.config).get(field, "")) for field in group.columns],
-            "loss": _loss(setting),
-            "n": setting.n,
-            "seeds": setting.seeds,
-            "diverged": setting.diverged,
-        }
-        for setting in group.settings
-    ]
+    return [setting_line(setting, fields=group.columns) for setting in group.settings]
 
 
 def temperatures_text(values: Mapping[str, Any]) -> str:
     """The numbers of an estimator's dictionary, such as "tau_f = 0.1, tau_b = 0.7"."""
     return ", ".join(f"{key} = {value_text(value)}" for key, value in numbers_of(values).items())
-
-
-def rate_text(config: Mapping[str, Any]) -> str:
-    """The learning rate of a run; "" where it has none, such as your own objective that was given none."""
-    given = complete(config)
-    return value_text(given["lr"]) if "lr" in given else ""
 
 
 def field_text(value: Any) -> str:
@@ -114,30 +122,19 @@ def field_text(value: Any) -> str:
     return f"{text}.0" if text.lstrip("-").isdigit() else text  # 3.0 and 3 are two settings of an objective
 
 
-def _loss(setting: Setting) -> str:
-    return plus_minus(np.array([row.best("validation_loss") for row in setting.rows])) if setting.n else ""
-
-
 def recipe_table(rows: Rows) -> list[dict[str, Any]]:
     """What each recipe wants and what there is of it, with its command."""
-    table = []
-    for name in rows.recipes.plans:
-        wanted = rows.wanted(name)
-        existing = sum(rows.lookup(config) is not None for config in wanted)
-        about = rows.recipes.about(name).partition("\n")[0]
-        command = rows.command(name).strip("`")
-        beyond = name in rows.recipes.optional
-        table.append(
-            {
-                "name": name,
-                "about": about,
-                "wanted": len(wanted),
-                "there": existing,
-                "command": command,
-                "beyond": beyond,
-            }
-        )
-    return table
+    return [
+        {
+            "name": name,
+            "about": rows.recipes.about(name).partition("\n")[0],
+            "wanted": len(wanted := rows.wanted(name)),
+            "there": sum(rows.lookup(config) is not None for config in wanted),
+            "command": rows.command(name).strip("`"),
+            "beyond": name in rows.recipes.optional,
+        }
+        for name in rows.recipes.plans
+    ]
 
 
 def provenance_table(rows: Rows, changes: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -309,14 +306,14 @@ def headline(study: Study, settings: Sequence[Setting]) -> list[MetricCard]:
 
 def cell(setting: Setting, cards: Sequence[MetricCard], remark: str) -> Cell:
     """One setting in these metrics."""
-    lost = f", {setting.diverged} diverged" if setting.diverged else ""
-    taus = temperatures_text(setting.config["estimator"])
-    rate = f"lr {lr}" if (lr := rate_text(setting.config)) else ""
-    seeds = f"{setting.seeds} seed".strip() + "s" * (setting.n != 1)
+    line = setting_line(setting)
+    rate = f"lr {line.lr}" if line.lr else ""
+    values = [card.factor * setting.values(card.name) for card in cards]
+    lost = "diverged" if setting.diverged else ""
     return Cell(
-        values=tuple(_value(setting, card) for card in cards),
-        setting=", ".join(filter(None, (taus, rate, field_text(_parameters(setting.config))))),
-        runs=f"n = {setting.n} {seeds}{lost}",
+        values=tuple(plus_minus(one) if len(one) else lost for one in values),
+        setting=", ".join(filter(None, (line.taus, rate, field_text(_parameters(setting.config))))),
+        runs=line.runs,
         remark=remark,
     )
 
@@ -328,8 +325,3 @@ def _parameters(config: Mapping[str, Any]) -> dict[str, Any]:
         {name: given[name] for name in OWN_FIELDS if name != "lr" and name in given} if "objective" in config else {}
     )
     return fields | dict(given.get("parameters", {}))
-
-
-def _value(setting: Setting, card: MetricCard) -> str:
-    values = card.factor * np.array([row.counted(card.name) for row in setting.rows if row.has(card.name)])
-    return plus_minus(values) if len(values) else "diverged" if setting.diverged else ""

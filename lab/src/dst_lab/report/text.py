@@ -13,7 +13,7 @@ from dst_lab.figures.style import listing
 
 
 def prose(text: str) -> Markup:
-    """Plain text as HTML: escaped, `code` as code, powers raised, tau_f and tau_b as the letters they stand for.
+    """Plain text as HTML: escaped, `code` as code, **bold** bold, powers raised, tau_f and tau_b as Greek letters.
 
     A line breaks neither before nor after = and ±.
     """
@@ -23,6 +23,7 @@ def prose(text: str) -> Markup:
         if i % 2:
             parts[i] = f"<code>{safe}</code>"
         else:
+            safe = re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", safe)
             safe = re.sub(r" ([=±]) ", "\N{NO-BREAK SPACE}\\1\N{NO-BREAK SPACE}", safe)
             parts[i] = re.sub(r"(?:\btau_|τ)([fb])\b", r"<i>τ</i><sub>\1</sub>", re.sub(r"\btau\b", "<i>τ</i>", safe))
     return Markup("".join(parts))

@@ -57,10 +57,11 @@ class Shown:
     """The tasks in words."""
     summary: str
     judged: list[Line]
-    beside: list[Line]
+    others: list[Line]
 
 
-def shown(verdicts: Sequence[Verdict], study: Study) -> list[Shown]:
+def in_words(verdicts: Sequence[Verdict], study: Study) -> list[Shown]:
+    """The verdicts as a page shows them."""
     return [_shown(i, verdict, study) for i, verdict in enumerate(verdicts)]
 
 
@@ -70,30 +71,18 @@ def tally(verdicts: Sequence[Verdict]) -> list[tuple[str, str, str, int]]:
     return [(kind, MARKS[kind], MEANING[kind], count) for kind, count in counts.items()]
 
 
-def groups(
-    items: Sequence[Shown], questions: Mapping[str, str]
-) -> list[tuple[str, str, list[tuple[str, list[Shown]]]]]:
-    """(claim, its question, [(title, its verdicts)]): by a claim's first word, and inside each what is claimed."""
-    by_claim: dict[str, dict[str, list[Shown]]] = {}
+def board(items: Sequence[Shown], questions: Mapping[str, str]) -> list[tuple[str, str, dict[str, dict[str, Shown]]]]:
+    """(claim, its question, title -> task -> verdict): by a claim's first word, and inside each what is claimed."""
+    by_claim: dict[str, dict[str, dict[str, Shown]]] = {}
     for item in items:
         claim = item.verdict.claim.split()[0]
-        by_claim.setdefault(claim, {}).setdefault(item.verdict.title, []).append(item)
-    return [(claim, questions.get(claim, claim), list(titles.items())) for claim, titles in by_claim.items()]
-
-
-def board(
-    items: Sequence[Shown], questions: Mapping[str, str]
-) -> list[tuple[str, str, list[tuple[str, dict[str, Shown]]]]]:
-    """(claim, its question, [(title, task -> verdict)]): everything at a glance."""
-    return [
-        (claim, question, [(title, {item.place: item for item in shown}) for title, shown in titles])
-        for claim, question, titles in groups(items, questions)
-    ]
+        by_claim.setdefault(claim, {}).setdefault(item.verdict.title, {})[item.place] = item
+    return [(claim, questions.get(claim, claim), titles) for claim, titles in by_claim.items()]
 
 
 def _shown(i: int, verdict: Verdict, study: Study) -> Shown:
     judged = [comparison for comparison in verdict.comparisons if comparison.judged]
-    beside = [comparison for comparison in verdict.comparisons if not comparison.judged]
+    others = [comparison for comparison in verdict.comparisons if not comparison.judged]
     place = title(verdict.task)
     return Shown(
         key=f"verdict-{i}",
@@ -104,7 +93,7 @@ def _shown(i: int, verdict: Verdict, study: Study) -> Shown:
         where=place or study.where,
         summary=_summary(verdict, judged, study.ours),
         judged=_lines(judged),
-        beside=_lines(beside),
+        others=_lines(others),
     )
 
 
@@ -124,8 +113,8 @@ def _summary(verdict: Verdict, judged: Sequence[Comparison], ours: str) -> str:
             value = f", {one.metric} {_value(one.ours, one)}" if len(one.metric) < SHORT else ""
             sides.setdefault(("", ""), []).append(f"{one.name}{value}{words}")
         else:
-            parts = sides.setdefault((metric, one.whose), [])
-            mine = "" if parts else f"{metric}: {one.whose or ours} {_side(one, 0, bare=True)} against "
+            parts = sides.setdefault((metric, one.arm), [])
+            mine = "" if parts else f"{metric}: {one.arm or ours} {_side(one, 0, bare=True)} against "
             parts.append(f"{mine}{theirs} {_side(one, 1, bare=True)}{words}")
     return "; ".join(filter(None, (verdict.because, *(text for parts in sides.values() for text in parts))))
 

@@ -38,7 +38,7 @@ def _forward(sweeps: Sweeps) -> Verdict:
         "A higher tau_f uses more codes, and makes the gradient noisier",
         f"{TRENDS} The quantities: perplexity of the codes at the end of training, which must rise, and the gradient's "
         "signal-to-noise ratio, mean over its measurements during training, which must fall. At tau_f = 0 nothing is "
-        "drawn, and the ratio is infinite; the trend without it is shown beside. At any other tau_f a ratio that was "
+        "drawn, and the ratio is infinite; the trend without it is shown too. At any other tau_f a ratio that was "
         "not recorded (the gradient of a collapsed run does not vary) is not known.",
     )
 
@@ -96,6 +96,6 @@ def _apart(sweeps: Sweeps) -> Verdict:
         f"{SEEDS} seeds: under its own temperature, and under the other on the same task. Norm and ratio are taken in "
         f"logarithms. {LEFT_OUT} So is one whose norm or ratio has no finite logarithm. Supported if all four ranges "
         f"under the other temperature are below {LARGELY:g} of those under their own (exact sign flips, one-sided at "
-        "0.025); contradicted if one is above; otherwise not supported. The cross trends are shown beside it as "
+        "0.025); contradicted if one is above; otherwise not supported. The cross trends are shown too, as "
         "Spearman's rho, which tells direction and not size.",
     )

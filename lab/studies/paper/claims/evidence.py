@@ -129,7 +129,6 @@ class Evidence:
                 metric=metric,
                 unit=unit,
                 direction=direction,
-                primary=judged,
                 judged=judged,
                 **vars(paired(ours, theirs, direction)),
             )

@@ -12,8 +12,8 @@ from dst_lab.records import Rows
 from dst_lab.records.row import History
 from dst_lab.tasks.stochastic_binary import THRESHOLDS
 
-from studies.paper.claims.baselines import ALL, contest
-from studies.paper.claims.tasks import BASELINES, CATAE, JUDGED, LOGIC, OURS, SBN
+from studies.paper.claims.baselines import ALL, against_baselines
+from studies.paper.claims.tasks import BASELINES, CATAE, LOGIC, OURS, SBN
 
 COLLAPSED = 1.05
 """Perplexity below which a latent says nothing."""
@@ -48,19 +48,18 @@ def judge_mechanisms(rows: Rows) -> list[Verdict]:
 
 
 def judge_activity(rows: Rows, judged: Measure = INACTIVE) -> Verdict:
-    verdict = Verdict(
+    claim = Verdict(
         claim="C2 activity",
         task=SBN.task,
         title="Decoupled ST leaves fewer neurons inactive",
-        verdict="",
-        rule=f"{JUDGED} Compared in the share of inactive neurons at the end of training (activity, the mean |dL/dl| "
+        rule="the share of inactive neurons at the end of training (activity, the mean |dL/dl| "
         "over validation images, below 1% of the run's mean). Supported only if Softmax STE and ST Gumbel-Softmax, "
         "which the paper names, are both beaten; contradicted if one of them has fewer; otherwise not supported. "
-        "Identity STE, and every absolute threshold, are shown beside it.",
+        "Identity STE, and every absolute threshold, are shown too.",
     )
     thresholds = [inactive_below(i, threshold) for i, threshold in enumerate(THRESHOLDS)]
     named = ("softmax_ste", "gumbel_ste")
-    verdict = contest(rows, verdict, judged, thresholds, named)
+    verdict = against_baselines(rows, claim, judged, thresholds, named)
     notes = ["the paper: 11% inactive against 47% of Softmax STE and 60% of ST Gumbel-Softmax"]
     for name in (estimator(role).label for role in named):
         over = [c for c in verdict.comparisons if c.name == f"against {name}" and c.metric != judged.name]
@@ -75,19 +74,18 @@ def judge_activity(rows: Rows, judged: Measure = INACTIVE) -> Verdict:
 
 def judge_convergence(rows: Rows, share: float = 0.5, judged: Callable[[str, float], Measure] = converged) -> Verdict:
     """`share`: where between the best loss (0) and the collapsed solution (1) a run counts as converged."""
-    verdict = Verdict(
+    claim = Verdict(
         claim="C2 convergence",
         task=CATAE.task,
         title="Decoupled ST converges on more seeds than the others",
-        verdict="",
-        rule=f"{JUDGED} Compared in the share of runs that converge: whose last validation loss lies below "
+        rule="the share of runs that converge: whose last validation loss lies below "
         "the midpoint between the collapsed solution and the best loss of the four estimators' searches. Collapsed is "
         "the lowest loss that a search run had while the perplexity of each of its codes was below "
         f"{COLLAPSED}; where none had, the highest of the search runs' lowest losses. A run that diverges has not "
         f"converged. {ALL}",
     )
     mark, how = mark_of_convergence(rows, share)
-    verdict = contest(rows, verdict, judged("validation_loss", mark))
+    verdict = against_baselines(rows, claim, judged("validation_loss", mark))
     if math.isnan(mark):
         return replace(verdict, verdict=NOT_TESTED, comparisons=())
     return replace(verdict, notes=(f"converged: below {mark:.4g}, {how}",))
@@ -131,27 +129,25 @@ def _ends(rows: Rows) -> tuple[float, float, str] | None:
 
 
 def judge_utilisation(rows: Rows) -> Verdict:
-    verdict = Verdict(
+    claim = Verdict(
         claim="C2 utilisation",
         task=CATAE.task,
         title="Decoupled ST uses more of the codes",
-        verdict="",
-        rule=f"{JUDGED} Compared in the perplexity of the codes over the validation images at the end of training, "
+        rule="the perplexity of the codes over the validation images at the end of training, "
         f"averaged over the latents. {ALL}",
     )
     codes = replace(last("perplexity", "codes"), name="codes in use (perplexity)")
-    return replace(contest(rows, verdict, codes), notes=("the paper: about 7.9 of 8",))
+    return replace(against_baselines(rows, claim, codes), notes=("the paper: about 7.9 of 8",))
 
 
 def judge_gates(rows: Rows) -> Verdict:
-    verdict = Verdict(
+    claim = Verdict(
         claim="C2 gates",
         task=LOGIC.task,
         title="Decoupled ST uses the sixteen gates most evenly",
-        verdict="",
-        rule=f"{JUDGED} Compared in the perplexity of the histogram of argmax gates at the end of training. {ALL} The "
-        "gap between accuracy by the training forward and by the discretised network is shown beside it: the paper "
+        rule=f"the perplexity of the histogram of argmax gates at the end of training. {ALL} The "
+        "gap between accuracy by the training forward and by the discretised network is shown too: the paper "
         "makes no claim on it.",
     )
     gates = replace(last("gate_perplexity", "gates"), name="gates in use (perplexity)")
-    return contest(rows, verdict, gates, (gap(), last("unused_gates", "gates")))
+    return against_baselines(rows, claim, gates, (gap(), last("unused_gates", "gates")))

@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
-from dst_lab.claims import Verdict, arm, compare, decide
+from dst_lab.claims import Verdict, arm, contest
 from dst_lab.claims.arms import role_name
 from dst_lab.claims.verdict import NOT_SUPPORTED, SUPPORTED
 from dst_lab.plans.plan import value_of
@@ -29,28 +30,15 @@ def judge_off_diagonal(rows: Rows, rules: Sequence[TaskRule] = RULES) -> list[Ve
 
 def _judge(rows: Rows, rule: TaskRule) -> Verdict:
     ours, *equal = (arm(rows, rule.task, role) for role in (OURS, DIAGONAL, "softmax_ste"))
-    missing = tuple(lack for side in (ours, *equal) for lack in side.missing)
-    against = [compare(ours, theirs, rule.primary, primary=True, judged=True) for theirs in equal]
-    against += [compare(ours, theirs, measure) for theirs in equal for measure in rule.beside]
-    comparisons = tuple(comparison for comparison in against if comparison is not None)
-    verdict, because, notes = decide(comparisons, missing), "", []
-    if ours.config is not None:
-        apart = not math.isclose(value_of(ours.config, "tau_f"), value_of(ours.config, "tau_b"))
-        if verdict == SUPPORTED and not apart:
-            verdict, because = NOT_SUPPORTED, EQUAL
-        notes += [*_notes(rows, rule, ours.config, apart), *on_test(rule, comparisons)]
-    return Verdict(
-        claim="C1",
-        task=rule.task,
-        title=TITLE,
-        rule=RULE.format(judged=JUDGED, metric=rule.primary.name),
-        verdict=verdict,
-        comparisons=comparisons,
-        missing=missing,
-        runs=tuple(row.run.id for side in (ours, *equal) for row in side.rows),
-        notes=tuple(notes),
-        because=because,
-    )
+    claim = Verdict(claim="C1", task=rule.task, title=TITLE, rule=RULE.format(judged=JUDGED, metric=rule.primary.name))
+    verdict = contest(claim, [(ours, theirs) for theirs in equal], [rule.primary], rule.shown)
+    if ours.config is None:
+        return verdict
+    apart = not math.isclose(value_of(ours.config, "tau_f"), value_of(ours.config, "tau_b"))
+    if verdict.verdict == SUPPORTED and not apart:
+        verdict = replace(verdict, verdict=NOT_SUPPORTED, because=EQUAL)
+    notes = [*_notes(rows, rule, ours.config, apart), *on_test(rule, verdict.comparisons)]
+    return replace(verdict, notes=tuple(notes))
 
 
 def _notes(rows: Rows, rule: TaskRule, config: Config, apart: bool) -> list[str]:

@@ -1,4 +1,4 @@
-"""What is judged on each task, in one place: the primary metric, what is shown besides, and the paper's optimum."""
+"""What is judged on each task, in one place: the primary metric, what else is shown, and the paper's optimum."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ class TaskRule:
 
     task: str
     primary: Measure
-    beside: tuple[Measure, ...]
+    shown: tuple[Measure, ...]
     test: Measure
     """The one of them that is nearest to the primary metric on test data."""
     curve: str
@@ -36,7 +36,7 @@ def _test(suffix: str = "") -> tuple[Measure, ...]:
 SBN = TaskRule(
     task="stochastic-binary",
     primary=best("validation_loss"),
-    beside=(
+    shown=(
         last("validation_loss"),
         *_both("validation_accuracy"),
         *_test(),
@@ -51,7 +51,7 @@ SBN = TaskRule(
 CATAE = TaskRule(
     task="categorical-autoencoder",
     primary=best("validation_loss"),
-    beside=(last("validation_loss"), *_test()[:2], *_both("validation_loss_argmax"), *_test("_argmax")[:2]),
+    shown=(last("validation_loss"), *_test()[:2], *_both("validation_loss_argmax"), *_test("_argmax")[:2]),
     test=_test()[0],
     curve="validation_loss",
     optimum=(2.0, 0.5),
@@ -59,7 +59,7 @@ CATAE = TaskRule(
 LOGIC = TaskRule(
     task="logic-gates",
     primary=best("validation_accuracy_argmax"),
-    beside=(
+    shown=(
         last("validation_accuracy_argmax"),
         *_both("validation_loss_argmax"),
         *_test("_argmax"),

@@ -1,7 +1,9 @@
 """Neurons that get no gradient, at the threshold quoted and at every other."""
 
+from typing import Any
+
 import numpy as np
-from dst_lab.figures.curves import lost, recipes_of, searches_of
+from dst_lab.figures.curves import lost, recipes_of, settled, unsettled
 from dst_lab.figures.style import FAINT, INK, Drawn, absent, listing, panels, safe
 from dst_lab.records import Rows, Setting, spread
 from dst_lab.tasks.stochastic_binary import THRESHOLDS
@@ -15,13 +17,8 @@ PAPER = {OURS: 11.0, "softmax_ste": 47.0, "gumbel_ste": 60.0}
 
 def network(rows: Rows) -> Drawn:
     """Binary network: inactive neurons by threshold, and at 1% of each run's mean gradient."""
-    settings = {
-        role: s
-        for role, s in rows.settings(TASK, ROLES).items()
-        if all(r.has("inactive_below") and r.has("inactive") for r in s.rows)
-    }
-    searches = searches_of(rows, TASK, ROLES) if len(settings) < len(ROLES) else []
-    missing = [text for recipe in searches for text in rows.missing(recipe, TASK)]
+    settings = settled(rows, TASK, ROLES, ("inactive_below", "inactive"))
+    missing = unsettled(rows, TASK, ROLES, settings)
     figure, (left, right) = panels(2)
     parts = []
     if not settings:
@@ -33,19 +30,22 @@ def network(rows: Rows) -> Drawn:
         mean, width = below.mean(0), spread(below)
         left.fill_between(THRESHOLDS, mean - width, mean + width, color=look.color, alpha=0.18, lw=0)
         left.plot(THRESHOLDS, mean, color=look.color, ls=look.line, marker=look.marker, markevery=2, label=look.label)
-        quoted = 100 * np.array([row.last("inactive") for row in setting.rows])
-        right.bar(place, quoted.mean(), 0.62, yerr=float(spread(quoted)), color=look.color, hatch=look.hatch,
-                  edgecolor=INK, lw=0.6, capsize=3, ecolor=INK)  # fmt: skip
-        right.annotate(
-            f"{quoted.mean():.0f}%",
-            (place - 0.06, quoted.mean()),
-            xytext=(-3, 3),
-            textcoords="offset points",
-            ha="right",
-        )
+        quoted = 100 * setting.values("inactive", "last")
+        style: dict[str, Any] = {
+            "color": look.color,
+            "hatch": look.hatch,
+            "edgecolor": INK,
+            "ecolor": INK,
+            "lw": 0.6,
+            "capsize": 3,
+        }
+        right.bar(place, quoted.mean(), 0.62, yerr=float(spread(quoted)), **style)
+        offset: dict[str, Any] = {"xytext": (-3, 3), "textcoords": "offset points", "ha": "right"}
+        right.annotate(f"{quoted.mean():.0f}%", (place - 0.06, quoted.mean()), **offset)
         if role in PAPER:
-            right.plot([place - 0.4, place + 0.4], 2 * [PAPER[role]], color=FAINT, lw=2, ls=(0, (2, 1)),
-                       label="the paper's figure" if role == OURS else "")  # fmt: skip
+            label = "the paper's figure" if role == OURS else ""
+            ends = [place - 0.4, place + 0.4]
+            right.plot(ends, 2 * [PAPER[role]], color=FAINT, lw=2, ls=(0, (2, 1)), label=label)
         parts.append(f"{look.label} {quoted.mean():.0f}%")
     if settings:
         left.set(xscale="log", xlabel="threshold on mean |dL/dl|", ylabel="inactive neurons (%)", ylim=(0, 100))

@@ -96,7 +96,7 @@ def _caption(by_role: Mapping[str, Mapping[tuple[float | None, float | None], li
             parts.append(f"{what} is lowest, {number(mean(members, metric))}, at τf = {at[0]:g}, τb = {at[1]:g}")
     where = f" Of {estimator(OURS).label}, {listing(parts)}." if parts else ""
     return (
-        "On an autoencoder small enough to sum over every code, the gradient e that an estimator sends back beside the "
+        "On an autoencoder small enough to sum over every code, the gradient e that an estimator sends back and the "
         "exact one, g, at the end of training. The factor s gives e the length that brings it nearest to g on average: "
         f"what is left of the bias is a matter of direction (0 is right, 1 is useless).{where} The last panel: every "
         f"setting of every estimator; the lower left corner would be exact. n = {count} seeds per setting."

@@ -2,7 +2,7 @@
 
 import math
 
-from dst_lab.figures.curves import lost, recipes_of, searches_of
+from dst_lab.figures.curves import lost, recipes_of, unsettled
 from dst_lab.figures.style import Drawn, absent, number, panels
 from dst_lab.records import Array, Row, Rows, Setting
 from matplotlib.axes import Axes
@@ -15,8 +15,8 @@ ACROSS = 4
 
 def strip(rows: Rows) -> Drawn:
     """Autoencoder: eight validation images by each estimator's run of middling loss."""
-    settings, searches = rows.settings(TASK, ROLES), searches_of(rows, TASK, ROLES)
-    missing = [text for recipe in searches for text in rows.missing(recipe, TASK)] if len(settings) < len(ROLES) else []
+    settings = rows.settings(TASK, ROLES)
+    missing, recipes = unsettled(rows, TASK, ROLES, settings), recipes_of(rows, TASK, ROLES)
     runs = {role: middling(setting.rows) for role, setting in settings.items()}
     kept = {role: rows.store.artefacts(row.run.id) for role, row in runs.items()}
     kept = {role: arrays for role, arrays in kept.items() if {"reconstructions", "codes"} <= arrays.keys()}
@@ -24,7 +24,7 @@ def strip(rows: Rows) -> Drawn:
     if not kept:
         figure, (ax,) = panels(1)
         absent(ax, missing or ["reconstructions of the chosen settings"])
-        return Drawn(title, figure, "", 1, missing, searches)
+        return Drawn(title, figure, "", 1, missing, recipes)
     first = next(iter(kept.values()))
     shown = [("The images", first["inputs"], [""] * len(first["inputs"]))] if "inputs" in first else []
     for role, arrays in kept.items():
@@ -41,7 +41,7 @@ def strip(rows: Rows) -> Drawn:
         ax.set_title(text, fontsize=9, fontweight="normal")
         _tile(ax, images, below)
     caption = _caption(settings, len(first["codes"])) + lost(rows, TASK, ROLES)
-    return Drawn(title, figure, caption, len(shown), missing, recipes_of(rows, TASK, ROLES))
+    return Drawn(title, figure, caption, len(shown), missing, recipes)
 
 
 def _tile(ax: Axes, images: Array, below: list[str]) -> None:

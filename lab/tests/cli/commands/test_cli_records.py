@@ -169,7 +169,7 @@ REFUSED = {
     "keeps 2 logic networks: give the id of one of ": ("circuit",),
     "holds no run 'nope'": ("circuit", "nope"),
     "is of the task stochastic-binary: a circuit is made of a logic-gates network": ("circuit", "BINARY"),
-    "--images writes beside the first --out: give one": ("circuit", "LOGIC", "--images", 3),
+    "--images writes next to the first --out: give one": ("circuit", "LOGIC", "--images", 3),
     "--pipelined changes Verilog alone": ("circuit", "LOGIC", "--pipelined", "--out", "a.c"),
     "ends with one of .c, .v": ("circuit", "LOGIC", "--out", "a.txt"),
     "there is no folder 'no'": ("circuit", "LOGIC", "--out", "no/a.v"),

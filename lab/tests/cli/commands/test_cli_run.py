@@ -1,10 +1,7 @@
 """dst run, sweep and sweep --adaptive: what is missing is trained, and what is done is said."""
 
-import os
-import pty
 import re
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -102,54 +99,6 @@ def test_a_dry_run_tries_with_the_threads_of_the_run(words, expected, cli, monke
     assert ended.code == 0
     assert used == [expected]
     assert ended.out.endswith("2 runs to train next, about 0 min 01 s on cpu\n")
-
-
-class Terminal:
-    """A pseudo-terminal, and all that was written to it."""
-
-    def __init__(self) -> None:
-        self.master, self.slave = pty.openpty()
-        self.parts: list[bytes] = []
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-
-    def _read(self) -> None:
-        while True:
-            try:
-                part = os.read(self.master, 4096)
-            except OSError:
-                return
-            if not part:
-                return
-            self.parts.append(part)
-
-    def close(self) -> str:
-        """Everything it showed, control codes removed."""
-        os.close(self.slave)
-        self._reader.join(timeout=30)
-        os.close(self.master)
-        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", b"".join(self.parts).decode())
-
-
-@pytest.mark.slow
-def test_a_live_bar_on_a_terminal_and_the_table_where_it_was_sent(dst, surroundings, monkeypatch) -> None:
-    """stderr is a terminal, stdout a pipe: the bar goes to the one, the table whole to the other."""
-    terminal = Terminal()
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.setenv("COLUMNS", "160")
-    ended = dst(*SBN, "--estimator", "all", "--epochs", 15, "--seeds", 2, stderr=terminal.slave)
-    shown = terminal.close()
-    assert ended.code == 0
-    assert "━" in shown
-    assert re.search(r"stochastic-binary decoupled, 2 runs, validation loss: best .*\r\n.*━.* \d+/300 .*steps/s", shown)
-    assert shown.count("8 runs: 8 trained, 0 already there. Store: dst.sqlite") == 1
-    # A fleet that has ended is a line above the bar, not one more bar.
-    for name in ("decoupled", "softmax_ste", "gumbel_ste"):
-        assert f"stochastic-binary {name}, 2 runs: step 300/300, validation loss: best" in shown
-    assert "validation_loss (best of each run)" in ended.out
-    assert sum(name in ended.out for name in ("decoupled", "softmax_ste", "gumbel_ste", "identity_ste")) == 4
-    assert "validation_loss (best of each run)" not in shown
-    assert "steps/s" not in ended.out
 
 
 def test_a_dry_run_says_what_a_run_would_train_and_trains_nothing(cli) -> None:

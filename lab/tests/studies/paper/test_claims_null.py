@@ -45,7 +45,7 @@ def quick_plans(monkeypatch) -> None:
             if hasattr(sys.modules[module], name):
                 frozen = lambda first, second, made=made: made(*map(_frozen, (first, second)))  # noqa: E731
                 monkeypatch.setattr(f"{module}.{name}", frozen)
-    bare = [replace(rule, beside=()) for rule in RULES]
+    bare = [replace(rule, shown=()) for rule in RULES]
     for module in ("off_diagonal", "baselines"):
         monkeypatch.setattr(f"studies.paper.claims.{module}.RULES", bare)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from dst_lab.claims import Verdict, arm
 from dst_lab.plans import FRESH
-from dst_lab.report.verdicts import shown
+from dst_lab.report.verdicts import in_words
 from dst_lab.store import Record, Store
 from planted import pursue
 from studies import PAPER
@@ -51,7 +51,7 @@ def test_an_optimum_on_the_diagonal_is_no_support_however_good(world) -> None:
     assert verdict.verdict == "not supported"
     assert all(comparison.better for comparison in verdict.comparisons[:2])  # it is (a) that fails
     assert verdict.because == "the chosen Decoupled ST has tau_f equal to tau_b"
-    assert shown([verdict], PAPER)[0].summary.startswith(f"{verdict.because}; lowest validation loss")
+    assert in_words([verdict], PAPER)[0].summary.startswith(f"{verdict.because}; lowest validation loss")
     assert "lies on the diagonal" in verdict.notes[0]
     assert on["C2", TASKS[0]].verdict == "supported"
 

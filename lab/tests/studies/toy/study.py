@@ -1,6 +1,5 @@
-"""A study from outside, over the task of lab/examples/own_task.py: a recipe, a rule, a figure and a section."""
+"""A study from outside, over the task of lab/examples/own_task.py: a recipe, a rule, figures and a table."""
 
-from pathlib import Path
 from typing import Any
 
 from dst_lab.cards import MetricCard, TaskCard, register_metric, register_task, task_card
@@ -12,7 +11,7 @@ from dst_lab.figures.style import Drawn, panels
 from dst_lab.figures.sweeps import searched
 from dst_lab.plans import Grid, Plan, Recipes
 from dst_lab.records import Rows
-from dst_lab.report import Page, Section, Study
+from dst_lab.report import Study, Table
 from dst_lab.runs import CONFIGS
 
 TASK, SEEDS = "routing", (0, 1)
@@ -41,7 +40,7 @@ def judge(rows: Rows) -> list[Verdict]:
     ]
     found_by_test = vars(paired(sides[0], sides[1], -1))
     words = {"name": "against a softer one", "metric": "lowest validation loss", "unit": ""}
-    comparison = Comparison(**words, direction=-1, primary=True, judged=True, **found_by_test)
+    comparison = Comparison(**words, direction=-1, judged=True, **found_by_test)
     runs = tuple(row.run.id for row in found.values())
     return [Verdict(**verdict, verdict=decide([comparison]), comparisons=(comparison,), runs=runs)]
 
@@ -59,11 +58,11 @@ def mapped(rows: Rows) -> Drawn:
     return temperature_map(searched(rows, TASK, "decoupled"), TASK, task_card(TASK).parts)
 
 
-def section(page: Page) -> str:
-    template = Path(__file__).with_name("section.html")
-    return page.fill(
-        str(template), words="Every run is a bar, at tau_f and tau_b.", figures=page.figures(["toy-bars", "toy-map"])
-    )
+def runs(rows: Rows) -> Table:
+    """Its runs, one by one."""
+    found = rows.recipe("toy-grid", TASK)
+    body = [[f"tau_f = {row.taus.tau_f:g}", f"**{row.best('validation_loss'):.3f}**"] for row in found]
+    return Table("Runs of a toy", ["setting", "loss"], body)
 
 
 TOY = Study(
@@ -76,7 +75,8 @@ TOY = Study(
     rules=(judge,),
     questions={"T1": "Does a toy learn?"},
     figures={"toy-bars": bars, "toy-map": mapped},
-    sections=(Section("toy", "Toy", section),),
+    parts={"What a toy says": ["toy-bars", "toy-map"]},
+    tables={"toy-runs": runs},
 )
 METRIC = MetricCard(name="validation_wobble", label="wobble of the output", unit="share", direction=1)
 

@@ -92,7 +92,7 @@ def _circuit(args: argparse.Namespace) -> int:
 def _check(args: argparse.Namespace) -> dict[str, bool]:
     """Raise before the work what would keep its result from being written; the options of Verilog."""
     if args.images and not args.out:
-        raise ValueError("--images writes beside the first --out: give one")
+        raise ValueError("--images writes next to the first --out: give one")
     asked = {"pipelined": args.pipelined, "testbench": args.testbench}
     options = {name: True for name, given in asked.items() if given}
     if options and not any(out.suffix == ".v" for out in args.out):

@@ -1,15 +1,14 @@
 """`dst claims`: what the records say about each claim of a study."""
 
 import argparse
-import math
 from typing import Any
 
-from dst_lab.claims import Comparison
 from dst_lab.claims.verdict import LEVEL, NOT_TESTED
 from dst_lab.cli.commands.report import add_study
 from dst_lab.cli.options.parser import add_store
 from dst_lab.cli.terminal.console import say
 from dst_lab.report import known, pick_scale
+from dst_lab.report.verdicts import in_words
 from dst_lab.store import Store
 
 INDENT = 15 * " "
@@ -45,7 +44,8 @@ def _claims(args: argparse.Namespace) -> int:
     untested = len(lacks) > MANY and all(verdict.verdict == NOT_TESTED for verdict in verdicts)
     if rows.scale == "quick" and study.recipes.plans:
         say("Quick scale: small networks, trained for minutes. No evidence about anything at the paper's scale.")
-    for verdict in verdicts:
+    for item in in_words(verdicts, study):
+        verdict = item.verdict
         about = " on ".join(filter(None, (verdict.claim, verdict.task)))
         say(f"{verdict.verdict:13}  {about}: {verdict.title}")
         if untested:
@@ -54,9 +54,10 @@ def _claims(args: argparse.Namespace) -> int:
             say(f"{INDENT}because {verdict.because}")
         if verdict.caution:
             say(f"{INDENT}caution: {verdict.caution}")
-        for c in verdict.comparisons:
-            if c.judged:
-                say(INDENT + _line(c))
+        for line in item.judged:
+            interval = f" ({line.interval})" if line.interval else ""
+            found = f"{line.ours} against {line.theirs}, {line.difference}{interval}"
+            say(f"{INDENT}{line.name}, {line.metric}: {found}, n = {line.n}, p {line.p}")
         for note in (*(f"missing: {lack}" for lack in verdict.missing), *verdict.notes):
             say(INDENT + note)
     if untested:
@@ -66,15 +67,3 @@ def _claims(args: argparse.Namespace) -> int:
     if any(c.judged for verdict in verdicts for c in verdict.comparisons):
         say(f"Where a rule goes by p, better and worse mean at most {LEVEL}, on one side: see docs/claims.md.")
     return 0
-
-
-def _line(c: Comparison) -> str:
-    """What was found, or how many runs diverged; the interval only where there is one."""
-    means = [f"{mean:.4g}" if math.isfinite(mean) else "" for mean in (c.ours, c.theirs)]
-    ours, theirs = (
-        f"{mean} ({fate})" if mean and fate else mean or fate for mean, fate in zip(means, c.fates, strict=True)
-    )
-    parts = [f"{c.name}, {c.metric}: {ours} against {theirs}"]
-    if math.isfinite(c.difference):
-        parts.append(f"{c.difference:+.3g}" + f" [{c.low:+.3g}, {c.high:+.3g}]" * math.isfinite(c.low))
-    return ", ".join([*parts, f"n = {c.n}", f"better p = {c.p_better:.3f}", f"worse p = {c.p_worse:.3f}"])
