@@ -1,11 +1,8 @@
 """Which runs a map is of, text of a store in a figure, and figures in files."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from xml.dom import minidom
 
-import planted
 import pytest
 from dst_lab.estimators import Choice
 from dst_lab.figures.style import panels, safe, settle, write
@@ -98,22 +95,3 @@ def test_a_page_of_a_store_from_somebody_else_has_figures_that_can_be_read(cli, 
     assert found
     for path in found:
         minidom.parseString(path.read_bytes())
-
-
-PNG, SVG = "binary-network-curves.png", "binary-network-curves.svg"
-
-
-@pytest.fixture
-def report(cli: Callable[..., Any]) -> Callable[..., Any]:
-    """The page and the figures of three runs."""
-    with Store.open("dst.sqlite", write=True) as store:
-        store.put(map(planted.record, planted.RECIPES.plans["sbn-grid"]("quick").wanted(lambda _: None)[:3]))
-    return lambda *words: cli("report", "--study", "any", "--figures", "figures", *words)
-
-
-def test_figures_are_written_over_their_own(report: Callable[..., Any]) -> None:
-    assert report().code == 0
-    first = {path.name: path.read_bytes() for path in Path("figures").iterdir()}
-    assert {PNG, SVG} <= first.keys()
-    assert report().code == 0
-    assert {path.name: path.read_bytes() for path in Path("figures").iterdir()} == first

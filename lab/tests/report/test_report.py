@@ -4,20 +4,15 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import dst_lab.cli.commands.sweep  # noqa: F401 - bound before a test replaces what it imports
 import planted
 import pytest
-from dst_lab import train as trained
 from dst_lab.claims import Verdict
-from dst_lab.cli.commands import report as word
-from dst_lab.fleet.loop import TrainingStoppedError
 from dst_lab.records import Rows
 from dst_lab.report import page, pick_scale
 from dst_lab.store import Store
-from dst_lab.train import Followed
 from invented import decoupled, put, record
 from studies import PAPER
 from studies.paper.claims import judge
@@ -116,37 +111,6 @@ def test_a_store_without_runs_of_the_scale_is_said_to_have_none(
     text = (surroundings / "new" / "folder" / "page.html").read_text()
     assert "<strong>No runs of paper scale</strong>" in text
     assert "<dt>Runs</dt><dd>0</dd>" in text
-
-
-def test_reproduce_follows_every_recipe_and_confirms_last(
-    everything: Path, monkeypatch: pytest.MonkeyPatch, cli: Callable[..., Any], surroundings: Path
-) -> None:
-    plans = [RECIPES.plans[name]("quick") for name in RECIPES.needed]
-    followed: list[Any] = []
-
-    def follow(plan: Any, *_: Any) -> Followed:
-        followed.append(plan)
-        rounds: list[Any] = [SimpleNamespace(failed={"a run": "why"} if plan == plans[6] else {}, left=0)]
-        return Followed(done=True, rounds=rounds, notes=[], left=0, wanted=1)
-
-    monkeypatch.setattr(trained, "follow", follow)
-    monkeypatch.setattr(word, "write", lambda study, _, *told: print(study.name, *told))
-    done = cli("reproduce", "paper", "--store", everything, "--out", "here")
-    assert followed == plans
-    assert RECIPES.needed[-1] == "confirm"
-    assert not {*RECIPES.needed} & {"annealed", "details", "catae-rate"}
-    assert done.code == 1, "the worst of the recipes' own"
-    assert "paper quick here/report.html here/figures" in done.out
-    assert "[7/11] diagonal: " in done.out
-
-    def interrupted(*_: Any) -> None:
-        followed.append(None)
-        raise TrainingStoppedError(saved=True)
-
-    followed.clear()
-    monkeypatch.setattr(trained, "follow", interrupted)
-    assert cli("reproduce", "paper", "--store", everything, "--out", "here").code == 130
-    assert len(followed) == 1, "stopped by Ctrl-C, it stops"
 
 
 def test_without_time_the_report_is_of_what_is_there(cli: Callable[..., Any], surroundings: Path) -> None:

@@ -94,7 +94,7 @@ def reach(metric: str, target: float, never: float) -> Measure:
 
 
 def after_the_end(metric: str) -> Measure:
-    """One evaluation past the last step: when a run gets there that never does."""
+    """One evaluation past the last step: it stands for a target that was never reached."""
 
     def read(history: History) -> float:
         steps = history[metric].steps

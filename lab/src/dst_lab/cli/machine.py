@@ -141,7 +141,7 @@ def way_on(args: argparse.Namespace) -> str:
 
 
 def missing_networks(runs: tuple[str, ...], store: Path) -> str:
-    """What to say of recorded runs whose networks are wanted, and are not there."""
+    """A warning about recorded runs that were to be kept with their networks, and have none."""
     named = ", ".join(runs[:3]) + ", .." * (len(runs) > 3)
     return (
         f"dst: of {len(runs)} recorded runs no network is next to the store ({named}), and they are not trained again: "

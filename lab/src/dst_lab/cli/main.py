@@ -117,7 +117,7 @@ def _show_warning(
 
 
 def _leave(number: int, _: object) -> None:
-    """Asked to end: by way of every `finally`, so that nothing half-written stays."""
+    """End on SIGTERM through every `finally` block, so that no half-written file stays."""
     sys.exit(128 + number)
 
 

@@ -33,7 +33,7 @@ def heading(task: str) -> str:
 
 
 def draw(settings: Mapping[str, Setting], task: str, metrics: Sequence[str], missing: Sequence[str] = ()) -> Figure:
-    """Mean and band of each setting, in the panels of the metrics that its runs have; where there is none, what is
+    """Mean and band of each setting whose runs have the metric, one panel per metric; an empty panel says what is
     missing."""
     labels = [_label(setting) for setting in settings.values()]
     columns = 2 if all(len(_plain(label)) <= NARROW for label in labels) else 1
@@ -44,7 +44,8 @@ def draw(settings: Mapping[str, Setting], task: str, metrics: Sequence[str], mis
         if not drawn:
             absent(ax, missing)
             continue
-        card, unit = metric(name, task), progress_unit(drawn)
+        card = metric(name, task)
+        unit = "epoch" if all("epochs" in setting.config for setting in drawn.values()) else "step"
         for setting in drawn.values():
             _curve(ax, setting, card)
         ax.set(xlabel=unit, ylabel=card.axis)
@@ -59,11 +60,6 @@ def draw(settings: Mapping[str, Setting], task: str, metrics: Sequence[str], mis
 def having(settings: Mapping[str, Setting], name: str) -> dict[str, Setting]:
     """The settings whose runs all have the metric."""
     return {role: one for role, one in settings.items() if one.n and all(row.has(name) for row in one.rows)}
-
-
-def progress_unit(settings: Mapping[str, Setting]) -> str:
-    """What the horizontal axis counts: epochs where the task does."""
-    return "epoch" if all("epochs" in setting.config for setting in settings.values()) else "step"
 
 
 def settled(rows: Rows, task: str, roles: Iterable[str], metrics: Sequence[str]) -> dict[str, Setting]:
@@ -151,7 +147,7 @@ def caption(
 
 
 def counted(settings: Mapping[str, Setting]) -> str:
-    """For a caption: over how many seeds of which kind most settings are, and those that are not."""
+    """For a caption: the number and kind of seeds of most settings, and the settings with another number or kind."""
     if not settings:
         return "n = 0"
     (((n, seeds), _),) = Counter((setting.n, setting.seeds) for setting in settings.values()).most_common(1)

@@ -88,7 +88,7 @@ def _hatch(ax: Axes, x: int, y: int) -> None:
 
 
 def diagonal(ax: Axes, settings: Iterable[tuple[float, float]]) -> None:
-    """Where both temperatures are equal; nothing where their ranges have no stretch in common."""
+    """Draw the line of equal temperatures, if their ranges overlap."""
     tau_f, tau_b = _axes(settings)
     low, high = max(tau_f[0], tau_b[0]), min(tau_f[-1], tau_b[-1])
     if low >= high:

@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy.special import fdtrc
 
 from dst_lab.figures.style import FAINT, INK, Drawn, listing, number, panels, safe
@@ -43,9 +44,10 @@ class Importance:
 def analysed(settings: Sequence[Setting]) -> Importance | None:
     """The analysis of variance of the lowest validation losses; None where seeds are too few, or one field varied.
 
-    A field has the sum of squares that it explains by itself or, where that is less, beyond all other fields: where
-    settings are no full grid, what two fields explain alike is neither's. Together: what the settings explain beyond
-    the sum of the fields' effects. Of a full grid with as many seeds everywhere these add up to 1 with the seeds.
+    A field's sum of squares is what it explains by itself or, if less, what it explains beyond all other fields: where
+    not every combination was tried, what two fields explain equally well counts for neither. In combination: what the
+    settings explain beyond the sum of the fields' effects. In a full grid with equally many seeds per setting, all
+    shares and that of the seeds add up to 1.
     """
     losses = [loss for one in settings for loss in one.values("validation_loss")]
     losses += [math.inf] * sum(one.diverged for one in settings)
@@ -56,8 +58,12 @@ def analysed(settings: Sequence[Setting]) -> Importance | None:
     configs = [flat(complete(setting.config)) for setting in settings]
     of_name = {name: [config.get(name) for config in configs] for name in dict.fromkeys(chain(*configs))}
     varied = {name: of for name, of in of_name.items() if len(set(map(repr, of))) > 1}
-    fields = {name: _indicators(_grouped(of))[places] for name, of in varied.items()}
-    fields = {name: matrix for name, matrix in fields.items() if matrix.shape[1] < len(settings)}
+    fields = {}
+    for name, of in varied.items():
+        groups = _grouped(of)
+        matrix = groups[:, None] == np.unique(groups)  # [settings, groups]: true where a setting is of a group
+        if matrix.shape[1] < len(settings):
+            fields[name] = matrix[places].astype(np.float64)
     total, _ = _left(values, [])
     within, freedom = _left(values, [np.eye(len(settings))[places]])
     if len(fields) < 2 or not total or freedom < FEWEST:
@@ -70,8 +76,11 @@ def analysed(settings: Sequence[Setting]) -> Importance | None:
         squares[name] = min(total - alone, without - additive)
         freedoms[name] = more - additive_freedom
     squares[TOGETHER], freedoms[TOGETHER] = additive - within, additive_freedom - freedom
-    noise = within / freedom
-    tests = {name: _p(squares[name], freedoms[name], noise, freedom) for name in squares}
+    # The probability of an F as large without any effect.
+    tests = dict.fromkeys(squares, math.nan)
+    for name, value in squares.items():
+        if within and freedoms[name] > 0:
+            tests[name] = float(fdtrc(freedoms[name], freedom, max(value, 0.0) / freedoms[name] / (within / freedom)))
     shares = {name: max(0.0, value / total) for name, value in (*squares.items(), (SEEDS, within))}
     return Importance(shares, tests, len(losses), of_ranks)
 
@@ -101,13 +110,6 @@ def importance(settings: Sequence[Setting], found: Importance, where: str) -> Dr
     return Drawn(f"What mattered, {where}", figure, caption)
 
 
-def _p(squares: float, freedom: int, noise: float, rest: int) -> float:
-    """The probability of an F as large without any effect."""
-    if not noise or freedom < 1:
-        return math.nan
-    return float(fdtrc(freedom, rest, max(squares, 0.0) / freedom / noise))
-
-
 def _sure(p: float) -> str:
     return "" if math.isnan(p) else f" (p {'< 0.001' if p < 0.001 else number(p, 2)})"
 
@@ -119,23 +121,17 @@ def _left(values: Array, columns: Iterable[Array]) -> tuple[float, int]:
     return float(((values - matrix @ fitted) ** 2).sum()), len(values) - int(rank)
 
 
-def _indicators(groups: Sequence[Any]) -> Array:
-    """[settings, groups]: 1 where a setting is of a group."""
-    _, inverse = np.unique(np.array([str(group) for group in groups]), return_inverse=True)
-    return np.eye(int(inverse.max()) + 1)[inverse.reshape(-1)]
-
-
 def _ranks(scores: Array) -> Array:
-    """From 0, equal ones alike; what is infinite comes last."""
+    """Ranks from 0; equal scores share their mean rank."""
     _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
     return np.asarray((ends - (counts + 1) / 2)[inverse.reshape(-1)], dtype=np.float64)
 
 
-def _grouped(values: Sequence[Any]) -> list[Any]:
+def _grouped(values: Sequence[Any]) -> npt.NDArray[np.str_]:
     """The values themselves, or groups of neighbours where they are many numbers."""
     numbers = [value for value in values if is_number(value)]
     if len(set(numbers)) <= min(MOST, (len(numbers) + 1) // 2):
-        return [repr(value) for value in values]
+        return np.array([repr(value) for value in values])
     edges = np.quantile(numbers, np.linspace(0, 1, GROUPS + 1)[1:-1])
-    return [int(np.searchsorted(edges, value)) if value in numbers else repr(value) for value in values]
+    return np.array([str(np.searchsorted(edges, one)) if one in numbers else repr(one) for one in values])

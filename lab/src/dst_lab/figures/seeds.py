@@ -11,7 +11,7 @@ from dst_lab.figures.style import FAINT, INK, Drawn, absent, panels, plus_minus,
 from dst_lab.records import Array, Rows, Setting
 
 FAR = 1.5
-"""An estimator of which every seed lies farther from the others than this, in ranges of theirs, is written at the edge:
+"""An estimator whose every seed lies farther from the others than this many ranges of theirs is written at the edge:
 drawn to scale it would hide how the others differ."""
 
 
@@ -64,7 +64,7 @@ def _panel(ax: Axes, settings: Mapping[str, Setting], card: MetricCard) -> None:
 
 
 def far(values: Mapping[str, Array]) -> list[str]:
-    """The settings of which every value lies far outside the range of all the others."""
+    """The settings whose every value lies far outside the range of all other settings."""
     outside = []
     for role, own in values.items():
         others = [other for name, other in values.items() if name != role]

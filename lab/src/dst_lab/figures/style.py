@@ -82,7 +82,7 @@ RC = {
 
 @dataclass
 class Drawn:
-    """A figure with what is said under it."""
+    """A figure with its title and caption."""
 
     title: str
     figure: Figure
@@ -94,13 +94,13 @@ class Drawn:
 
     @property
     def empty(self) -> bool:
-        """True where it says in every place what is missing, and nothing else."""
+        """True if every panel only says what is missing."""
         return all(any(text.get_text().startswith(LACKING) for text in ax.texts) for ax in self.figure.axes)
 
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """This style and no other: what the reader's own matplotlib is set to does not matter."""
+    """Draw in this style, whatever matplotlib is configured to."""
     with matplotlib.style.context(["default", RC]):
         yield
 
@@ -133,13 +133,13 @@ def settle(figure: Figure) -> None:
 
 
 def safe(text: str) -> str:
-    """Text that may come from a store as a figure can hold it: what a reader of the file would obey is written out, and
-    only what is mathematics is set as such. Give labels of ticks through it; other text passes it in any case."""
+    """Text from a store that is safe in a figure: control characters are written out, and dollar signs that are not
+    valid mathematics are escaped. Tick labels must be passed through it; other text is when the figure is written."""
     return "\n".join(map(_line, shown(text).split("\n")))
 
 
 def _line(text: str) -> str:
-    """A line, which a figure sets alone; with its dollar signs as such where it is no mathematics."""
+    """One line, with its dollar signs escaped unless they enclose valid mathematics."""
     if text.count("$") > 1:
         try:
             MathTextParser("path").parse(text)
@@ -248,7 +248,7 @@ def numbers_of(estimator: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def letter(name: str) -> str:
-    """A temperature as it is set in a figure; its name where that is no Greek letter."""
+    """A temperature as a Greek letter for a figure; any other name as it is."""
     head, _, index = name.partition("_")
     if head != "tau":
         return name

@@ -61,7 +61,7 @@ class Sweep:
 
 
 def searched(rows: Rows, task: str, role: str) -> Sweep:
-    """The runs of the search over both temperatures, as far as they are there."""
+    """The runs so far of the search over both temperatures."""
     recipe, plan = rows.searches[task, role]
     wanted = [config for config in plan.wanted(rows.lookup) if config.task == task]
     runs = [*rows.of_status(wanted), *rows.of_status(wanted, "diverged")]
@@ -74,8 +74,8 @@ def searched(rows: Rows, task: str, role: str) -> Sweep:
 
 
 def of_group(group: Group, name: str) -> Sweep:
-    """The largest sweep of an estimator: runs alike in all but temperatures and seed, and with seeds of one kind; of
-    equals the one with the lowest mean loss of a setting without a diverged run."""
+    """The largest sweep of an estimator: runs that differ in temperatures and seed alone, on seeds of one kind; of
+    equally large ones, that with the best setting."""
     settings = [one for one in group.settings if one.config["estimator"]["name"] == name]
     settings = [one for one in settings if not temperatures(one.config["estimator"]).schedule]
     sweeps: dict[str, list[Setting]] = {}

@@ -48,7 +48,7 @@ class Condition:
 
 
 def parse(texts: Iterable[str]) -> list[Condition]:
-    """The conditions, of which a run fits all; StoreError where a text is no condition."""
+    """The conditions in these texts; StoreError where a text is not one."""
     conditions: list[Condition] = []
     for text in texts:
         match = _FORM.fullmatch(text)
@@ -65,8 +65,8 @@ def parse(texts: Iterable[str]) -> list[Condition]:
 
 
 def chosen(runs: Sequence[Run], where: Iterable[str]) -> list[Run]:
-    """The runs that fit all conditions; StoreError for a field that no run has, which differs from every value, so that
-    a slip of the pen in `tau_f!=1` would fit all runs."""
+    """The runs that fit all conditions. A field that no run has is an error: `tuaf!=1`, a typing mistake, would
+    otherwise fit all runs."""
     conditions = parse(where)
     check_fields([condition.field for condition in conditions], runs)
     return [run for run in runs if all(one.holds(field(run, one.field)) for one in conditions)]
@@ -86,7 +86,7 @@ def _parts(text: str) -> list[float | str]:
 
 
 def _as_recorded(text: str) -> str | None:
-    """A number, a schedule or a rule as records have it: 2.0:0.1:linear for 2:0.1:linear; None where it is none."""
+    """A number, a schedule or a rule as it is recorded, 2.0:0.1:linear for 2:0.1:linear; None for other text."""
     try:
         return str(course(text).to_json())
     except ValueError:

@@ -40,22 +40,19 @@ def export(
     with explained(Path(out)):
         check_target(out)
     runs = chosen(store.runs(), where)
-    others = sorted({name for run in runs for name in _other_fields(run)})
-    header = [*COLUMNS, *(f"config.{name}" if name in COLUMNS else name for name in others)]
+    others = set[str]()
+    for run in runs:
+        in_columns = {f"estimator.{name}" for name in shown_by(run.config["estimator"])}
+        others |= {*names(run.config)} & {*names(run.fields)} - {"task", "seed", "estimator.name", *in_columns}
+    header = [*COLUMNS, *(f"config.{name}" if name in COLUMNS else name for name in sorted(others))]
     count = 0
     with explained(Path(out)), replacing(out) as draft, open(draft, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(map(harmless, header))
-        for row in _rows(store, runs, others, metrics):
+        for row in _rows(store, runs, sorted(others), metrics):
             writer.writerow(harmless(cell) if isinstance(cell, str) else cell for cell in row)
             count += 1
     return count
-
-
-def _other_fields(run: Run) -> set[str]:
-    """The fields of a run that none of COLUMNS shows."""
-    in_columns = {f"estimator.{name}" for name in shown_by(run.config["estimator"])}
-    return {*names(run.config)} & {*names(run.fields)} - {"task", "seed", "estimator.name", *in_columns}
 
 
 def _rows(store: Store, runs: list[Run], others: list[str], metrics: Collection[str]) -> Iterator[list[Any]]:

@@ -9,16 +9,16 @@ from dst_lab.shown import did_you_mean
 from dst_lab.store import Run, StoreError
 
 WORDS = ("id", "status", "seeds")
-"""What is known of every run besides its config, by names that a field of a task may have too."""
+"""Facts about every run that are not in its config. A task may have fields of the same names."""
 CONFIG = "config."
-"""Before the name of a field: the config's, whatever else has that name."""
+"""Before a name: the config's field of this name, and nothing else."""
 
 
 def field(run: Run, name: str) -> Any:
-    """A field of a run by its dotted name, one of its estimator also by its own ("tau_f"); None where it has none.
+    """A field of a run by its dotted name; "tau_f" will do for "estimator.tau_f". None where the run lacks it.
 
-    `seeds` tells those that choose a setting ("search") from those that confirm it ("fresh"). A field of the config
-    that is called so, or `status` or `id`, is `config.seeds`.
+    `seeds` is "search" for a seed that settings are chosen on, "fresh" for one that confirms them. A config's own field
+    of that name, or `status` or `id`, is `config.seeds` and so on.
     """
     if name in ("status", "id"):
         return getattr(run, name)
@@ -52,13 +52,13 @@ def check_fields(wanted: Iterable[str], runs: Sequence[Run]) -> None:
 
 
 def value_at(config: Mapping[str, Any], name: str) -> Any:
-    """A config's value by its dotted name, a list as text; None where there is none."""
+    """A config's value by its dotted name, a list as text; None where the config does not have it."""
     value = _inside(config, name)
     return str(value) if isinstance(value, dict | list) else value
 
 
 def _inside(value: Any, name: str) -> Any:
-    """A key may have dots of its own: that of a parameter of your own objective, such as `model.depth`."""
+    """The value at a dotted name. A key may itself have dots, such as the parameter `model.depth` of an objective."""
     if not isinstance(value, Mapping):
         return None
     if name in value:

@@ -101,9 +101,9 @@ class Group:
 
     @cached_property
     def found(self) -> dict[str, Setting]:
-        """The best setting of each estimator, on the seeds that it was found with, among the runs that can be compared:
-        those alike in all other fields, of which there are most. The parameters of an objective of one's own are there
-        to be compared. An estimator's settings are compared on search seeds unless more were tried on fresh ones."""
+        """The best setting of each estimator, on the seeds that it was found with. Only runs that are equal in all
+        other fields are compared, from the largest such family; parameters of an objective may differ. Settings are
+        compared on search seeds unless more were tried on fresh ones."""
         by_estimator: dict[str, list[Setting]] = {}
         for setting in self._alike:
             by_estimator.setdefault(str(setting.config["estimator"]["name"]), []).append(setting)
@@ -127,7 +127,7 @@ class Group:
 
     @property
     def held(self) -> str:
-        """Which runs `best` is of, where there are others: "epochs 1; ST Gumbel-Softmax is not among them"."""
+        """The fields that the runs behind `best` share, and who has none: "epochs 1; Softmax STE is not among them"."""
         fields = [name for name in self.varied if name not in self._given]
         if not fields or not self._alike:
             return ""

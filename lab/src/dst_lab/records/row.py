@@ -104,7 +104,7 @@ class Row:
         return [name for name in self.history if self.values(name).ndim == 1]
 
     def values(self, name: str) -> Array:
-        """Over training; the mean where there are several numbers per evaluation that are counted so."""
+        """The metric over training; of several numbers per evaluation the mean, where its card says so."""
         if name in self.history:
             values = np.asarray(self.history[name].values, dtype=np.float64)
         else:
@@ -144,8 +144,8 @@ def setting_key(config: Mapping[str, Any]) -> str:
 
 
 def together(rows: Sequence[Row], name: str) -> tuple[Array, Array]:
-    """(progress [T], values [runs, T, ..]) of runs that were evaluated alike, as long as the longest; one that ended
-    earlier has its last value from there on, so that the end of a mean is the mean of what the runs ended with."""
+    """(progress [T], values [runs, T, ..]) of runs that were evaluated at the same steps. A run that ended early keeps
+    its last value, so that the last mean is the mean of the runs' last values."""
     longest = max(rows, key=lambda row: len(row.history[name].steps))
     progress, curves = longest.progress(name), [row.values(name) for row in rows]
     return progress, np.stack([np.concatenate([one, one[-1:].repeat(len(progress) - len(one), 0)]) for one in curves])

@@ -29,11 +29,11 @@ class Reader:
         return Reader(self.store, rows)
 
     def row(self, config: Config) -> Row | None:
-        """The run of this config, however it ended; None where there is none."""
+        """The run of this config, however it ended; None where the store does not have it."""
         return self.rows.get(run_id(config.to_dict()))
 
     def find(self, config: Config) -> Row | None:
-        """The run of this config; None where it is not there, or has not ended by itself."""
+        """The run of this config if it is done or diverged; None otherwise."""
         row = self.row(config)
         return row if row is not None and row.run.status in ENDED else None
 
@@ -93,13 +93,13 @@ class Setting:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """What was chosen is chosen by the searches' own rule. Another `find` or `lookup` asks "what if"; tests make rows
-    without a store."""
+    """The runs of a store as a study sees them at one scale. Settings are chosen by the searches' own rule. `find` and
+    `lookup` may be replaced, as in tests, which need no store."""
 
     recipes: Recipes
     scale: str
     find: Callable[[Config], Row | None]
-    """None where the run is not there, or has not ended by itself."""
+    """The run of a config if it is done or diverged; None otherwise."""
     lookup: Lookup
     reader: Reader | None = None
 
@@ -134,7 +134,7 @@ class Rows:
         return {}
 
     def wanted(self, recipe: str) -> list[Config]:
-        """What a recipe wants, given what is known; nothing where there is no such recipe."""
+        """The runs that a recipe asks for, given the results so far; none for an unknown recipe."""
         if recipe not in self._wanted:
             plan = self.recipes.plans.get(recipe)
             self._wanted[recipe] = plan(self.scale).wanted(self.lookup) if plan else []
@@ -186,7 +186,7 @@ class Rows:
 
     @cached_property
     def memory(self) -> dict[Hashable, Any]:
-        """What others work out from these rows and need again, by what it is of."""
+        """A cache for what is computed from these rows."""
         return {}
 
     @cached_property

@@ -15,9 +15,9 @@ from dst_lab.shown import did_you_mean
 from dst_lab.store import Run, Store, StoreError
 
 ENDS = ("diverged", "failed", "stopped", "worse")
-"""What became of runs that are counted and not averaged, and of those that ended worse than untrained."""
+"""How runs ended that are counted and not averaged; and "worse": than untrained."""
 STATISTICS = ("n", "mean", "std", "min", "max", "best", *ENDS, "cautious")
-"""The columns of a table after those of its groups; the last is for those who rank its lines."""
+"""The columns of a table after those of its groups; its lines are ranked by the last."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +104,8 @@ def summarise(
 
 
 def spread_of_seeds(settings: Iterable[tuple[int, float | None]]) -> float:
-    """The standard deviation over the seeds of a setting, from the runs and the deviation of each setting: the
-    median, so that one that broke on some seed says nothing of the others; 0 where all have as many runs."""
+    """The standard deviation over the seeds of a typical setting, from (runs, deviation) of each setting: the median,
+    which a setting that broke on some seed does not move. 0 where all settings have equally many runs."""
     known = [(n, std) for n, std in settings if n]
     if len({n for n, _ in known}) < 2:
         return 0.0
@@ -113,15 +113,15 @@ def spread_of_seeds(settings: Iterable[tuple[int, float | None]]) -> float:
 
 
 def cautious(mean: float, n: int, spread: float, direction: int = -1) -> float:
-    """A mean as settings are ranked by it: four standard errors worse, by the `spread_of_seeds`, so that one lucky seed
-    does not stand before ten. Of a hundred settings of one seed, the luckiest lies 2.5 deviations better than its mean.
+    """A mean, made worse by four standard errors: settings are ranked by it where they have different numbers of runs.
+    Of a hundred settings with one seed each, the luckiest lies 2.5 deviations above its mean.
     """
     return mean + (-direction or 1) * 4 * spread / math.sqrt(n)
 
 
 def versions(store: Store, runs: Iterable[Run]) -> list[str]:
-    """A sentence for every task, estimator, rule or objective of your own of which these runs were trained by
-    several versions: their means pool them. Runs without a mark are of versions that left none, and say nothing."""
+    """A sentence for every task, estimator, rule or objective whose code changed between these runs: means pool its
+    versions. Runs that recorded no version are not counted."""
     origins: dict[str, dict[str, Any]] = {}
     counts: dict[str, dict[str, int]] = {}
     for run in runs:
@@ -156,8 +156,8 @@ def _source_name(run: Run, key: str) -> str:
 
 
 def _key(run: Run, name: str) -> tuple[str, Any]:
-    """A field as groups go by it, after what tells it from an equal one: True from 1, None from what is not there, and
-    among the parameters of an objective 3 from 3.0, which it was called with in two runs."""
+    """A field to group by, with its kind where equal values differ: True is not 1, None is not a missing field, and
+    among the parameters of an objective 3 is not 3.0."""
     value = field(run, name)
     if value is None and has_field(run, name):
         return "given", "None"

@@ -29,8 +29,10 @@ def figures_of(group: Group) -> dict[str, Callable[[Rows], Drawn]]:
         down, across, *others = found.fields
         if {down, across} != {"tau_f", "tau_b"}:
             figures[f"{group.name}-map"] = lambda _: pair_map(group.compared, down, across, others, group.title)
-    for name in mapped(group):
-        figures[f"{group.name}-{name.replace('_', '-')}-map"] = partial(_map, group, name)
+    swept = [name for name in group.swept if len(of_group(group, name).cells("validation_loss")) >= CELLS]
+    for name in swept:
+        where = group.title if len(swept) == 1 else f"{group.title}, {estimator(name).label}"
+        figures[f"{group.name}-{name.replace('_', '-')}-map"] = partial(_map, group, name, where)
     return figures
 
 
@@ -63,11 +65,5 @@ def _lacking(group: Group, metrics: Sequence[str]) -> str:
     return "".join(sentences)
 
 
-def mapped(group: Group) -> list[str]:
-    """The estimators with a map: swept over two temperatures, with several pairs at one learning rate."""
-    return [name for name in group.swept if len(of_group(group, name).cells("validation_loss")) >= CELLS]
-
-
-def _map(group: Group, name: str, _: Rows) -> Drawn:
-    where = group.title if len(mapped(group)) == 1 else f"{group.title}, {estimator(name).label}"
+def _map(group: Group, name: str, where: str, _: Rows) -> Drawn:
     return temperature_map(of_group(group, name), group.task, group.metrics, where=where)

@@ -42,8 +42,8 @@ ENVIRONMENT.filters["prose"] = prose
 
 
 def pick_scale(study: Study, store: Store) -> str:
-    """The paper's where the store has runs that the study's recipes begin with at this scale alone, else quick where it
-    has such; where both scales begin with them, the one of which a larger part is there."""
+    """The scale of a store's runs: the first scale with a run that no other scale of the study begins with; where no
+    run decides, the scale of which the larger share of first runs is there."""
     recorded, scales = {run.id for run in store.runs()}, study.recipes.scales
     first = {
         scale: {
@@ -136,7 +136,7 @@ def page(study: Study, rows: Rows, drawn: Mapping[str, Drawn] | None = None) -> 
 
 
 def _part(group: Group) -> dict[str, Any]:
-    """A task of which the study knows nothing: its settings."""
+    """The settings of a task that is not the study's."""
     return {
         "title": group.title,
         "name": group.name,

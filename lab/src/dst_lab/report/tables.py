@@ -90,7 +90,7 @@ def chosen_table(rows: Rows) -> dict[str, list[SettingLine]]:
 
 
 def on_edge(tried: Iterable[Mapping[str, Any]], config: Mapping[str, Any]) -> str:
-    """Which numbers of a setting are the lowest or the highest tried, since the best may lie beyond; "" where none."""
+    """A remark on the numbers of a setting that are the lowest or highest tried: the best may lie beyond."""
     fields, own = [flat(complete(one)) for one in tried], flat(complete(config))
     names = [name for name, value in own.items() if edge([one.get(name) for one in fields], value)]
     return f"on the edge of what was tried: {', '.join(names)}" if names else ""
@@ -123,7 +123,7 @@ def field_text(value: Any) -> str:
 
 
 def recipe_table(rows: Rows) -> list[dict[str, Any]]:
-    """What each recipe wants and what there is of it, with its command."""
+    """For each recipe the runs that it asks for, those that the store has, and its command."""
     return [
         {
             "name": name,
@@ -236,7 +236,7 @@ class Results:
 
 
 def results(study: Study, rows: Rows) -> Results:
-    """Every setting that the searches chose, on its confirmation runs where there are such."""
+    """Every setting that the searches chose, on its confirmation runs if it has any."""
     settings = {key: one for key in rows.chosen if (one := rows.setting(*key)) is not None}
     by_task: dict[str, dict[str, Setting]] = {}
     for (task, role), setting in settings.items():
@@ -319,7 +319,7 @@ def cell(setting: Setting, cards: Sequence[MetricCard], remark: str) -> Cell:
 
 
 def _parameters(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What an objective of your own was given besides temperatures and learning rate."""
+    """The arguments of an objective, without temperatures and learning rate."""
     given = complete(config)
     fields = (
         {name: given[name] for name in OWN_FIELDS if name != "lr" and name in given} if "objective" in config else {}

@@ -64,8 +64,8 @@ class Answer:
 
 
 def answers(verdicts: Sequence[Verdict], questions: Mapping[str, str]) -> list[Answer]:
-    """One per question. A claim that goes by the question's own name ("C2") answers it, task by task; the others ("C2
-    speed") are counted, and answer it together where there is none of its name."""
+    """One answer per question. The claim with the question's name ("C2") answers it, task by task, and further claims
+    ("C2 speed") are counted. Without a claim of its name, all together answer it."""
     by_claim: dict[str, list[Verdict]] = {}
     for verdict in verdicts:
         by_claim.setdefault(verdict.claim.split()[0], []).append(verdict)

@@ -130,7 +130,7 @@ _WORDS = {
 
 
 def _standing(one: Comparison) -> str:
-    """Our side compared with theirs: by p, or by the sign where there are too few pairs for any p to be small."""
+    """How our side compares with theirs: by p, or by sign where there are too few pairs for a small p."""
     if not one.worse and one.diverged[0] > one.diverged[1]:
         return "diverges"
     if 0.5**one.n > LEVEL:
@@ -207,7 +207,7 @@ def _difference(value: float, one: Comparison) -> str:
 
 
 def _number(value: float, one: Comparison, sign: str = "") -> str:
-    """All numbers of a comparison have as many decimals, so that they can be subtracted by eye."""
+    """A number with the decimals that all numbers of the comparison have, so that they can be subtracted by eye."""
     if not math.isfinite(value):
         return "not known"
     factor = 100 if one.unit == "share" else 1

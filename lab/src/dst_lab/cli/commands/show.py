@@ -147,7 +147,7 @@ def arranged(table: list[dict[str, Any]], metrics: Sequence[str], top: int | Non
 
 
 def _rank(line: Mapping[str, Any], direction: int) -> tuple[bool, bool, float]:
-    """The best first; then lines of which a run diverged, as searches rank them; then those without a number."""
+    """A key to sort by: the best first, then lines with a diverged run, then lines without a number."""
     value = line["mean"] if line["cautious"] is None else line["cautious"]
     is_number = value is not None and not math.isnan(value)
     return not is_number, line["diverged"] > 0, (-direction or 1) * value if is_number else 0.0
@@ -219,7 +219,7 @@ def _cell(line: Mapping[str, Any] | None) -> str:
 
 
 def _heading(name: str) -> str:
-    """A column's name; what an estimator takes goes by its own, unless that is another column's."""
+    """A column's name, without `estimator.` before it unless another column has that name."""
     own = name.removeprefix("estimator.")
     return name if own in STATISTICS else own
 

@@ -25,7 +25,7 @@ from dst_lab.train import Followed, follow
 
 
 def of_a_task() -> tuple[str, ...]:
-    """The options that a recipe has its own values of."""
+    """The options that only a task takes: a recipe sets them itself."""
     return ("estimator", "temperatures", *names_of_numbers(), "seeds")
 
 
@@ -84,7 +84,7 @@ def _list_of_recipes(studies: Iterable[Study]) -> str:
 
 
 def sweep(args: argparse.Namespace) -> int:
-    """Round after round: what the plan wants next, until it wants nothing or the time is up."""
+    """Train what the plan asks for, round after round, until it asks for nothing more or the time is up."""
     studies = [known.study(args.study)] if args.study else known.STUDIES.values()
     if args.what is None:
         say(_list_of_recipes(studies))
@@ -189,7 +189,7 @@ def _once(args: argparse.Namespace, axes: list[Any]) -> list[Any]:
 
 
 def idle(wanted: int, notes: Sequence[str], name: str, task: str | None = None) -> str:
-    """Why there is nothing to train, besides the plan's own notes."""
+    """A sentence on why there is nothing to train."""
     if wanted:
         return "nothing to train: the store has every run that is wanted so far"
     if not notes:
@@ -199,7 +199,7 @@ def idle(wanted: int, notes: Sequence[str], name: str, task: str | None = None) 
 
 
 def dry_run(plan: Plan, args: argparse.Namespace) -> int:
-    """What would be trained next, or why nothing."""
+    """Print what would be trained next, or why nothing would be."""
     with Store.open(args.store) if args.store.exists() else nullcontext() as store:
         if store:
             store.check_whole()

@@ -69,7 +69,7 @@ def _reader(spec: "Field[Any]") -> Any:
 
 
 def read_value(kind: Any, text: str) -> Any:
-    """A number, a text, or yes or no; ValueError where it is none."""
+    """A number, a text, or a truth value; ValueError where the text is none of this kind."""
     if kind is not bool:
         return kind(text)
     if text.lower() not in _TRUTHS:
@@ -96,8 +96,8 @@ def read_range(text: str, base: Config) -> tuple[str, float, float]:
 
 
 def read_axis(text: str, base: Config) -> tuple[str, tuple[Any, ...]]:
-    """`name=a,b,c`, of which each is a number or `from:to:step`, both ends included; of a temperature also a schedule
-    or a rule, and of a field that takes words a word."""
+    """The axis and its values from `name=a,b,c`. A value is a number or a range `from:to:step` that includes both ends.
+    A temperature also takes schedules and rules, a field of words its words."""
     name, sign, listed = text.partition("=")
     if not sign:
         raise ValueError(f"{AN_AXIS}, got {text!r}")

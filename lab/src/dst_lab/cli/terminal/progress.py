@@ -100,7 +100,7 @@ class Display:
         self._line = self._bar.add_task(_title(fleet), total=fleet.steps, rate="", losses="")
 
     def _say_path(self, path: Mapping[str, str]) -> None:
-        """Say by which path a fleet is trained, once for each, and why not by a faster one."""
+        """Print once per path that a fleet is trained by it, and why not by a faster one."""
         if path and path not in self._paths:  # a run that failed took none
             self._paths.append(dict(path))
             why = f", since it is declined by {path['declined']}" if "declined" in path else ""
@@ -125,7 +125,7 @@ class Display:
             self._bar.update(self._line, completed=done)
 
     def say(self, text: str) -> None:
-        """A line of its own; on a terminal above the live one. Where it cannot be written, training goes on unseen."""
+        """Print a line, on a terminal above the live one. Training goes on where it cannot be written."""
         with suppress(OSError):
             self.console.print(text, soft_wrap=True)
 
