@@ -165,9 +165,3 @@ def test_truths_numbers_and_words_are_compared_as_what_they_are(cli) -> None:
     for condition in ("rate!=slef", "act!=tanh"):
         assert cli("rm", "--where", condition, "--yes").code == 2, condition
     assert seeds_in(Path("dst.sqlite")) == [0, 1, 2]
-
-
-def test_lists_of_runs_do_not_name_what_a_run_lacks(cli) -> None:
-    put("dst.sqlite", own(0, act=None), own(1), own(2, act="relu"))
-    lines = cli("rm", "--where", "tau=1").out.splitlines()
-    assert [line.partition("seed=")[2].partition(" (")[0] for line in lines] == ["", "0 act=None", "1", "2 act=relu"]

@@ -140,8 +140,3 @@ def test_what_cannot_be_written_is_said_before_the_work(
     done = cli("report", "--study", "paper", "--store", everything, "--out", "file/page.html")
     assert done.code == 2
     assert "file" in done.err
-    figures = surroundings / "figures"
-    (figures / "map.svg").mkdir(parents=True)
-    done = cli("report", "--study", "paper", "--store", everything, "--figures", figures)
-    assert done.code == 2
-    assert "figures/map.svg is a folder" in done.err

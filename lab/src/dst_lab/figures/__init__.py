@@ -7,7 +7,7 @@ from dst_lab import replace
 from dst_lab.figures.style import Drawn, settle, styled, write
 from dst_lab.records import Rows
 
-__all__ = ["Drawn", "check_files", "draw", "write", "write_files"]
+__all__ = ["Drawn", "draw", "write", "write_files"]
 KINDS = ("png", "svg")
 
 
@@ -22,14 +22,6 @@ def draw(
             drawn[name] = make(rows)
             settle(drawn[name].figure)
     return drawn
-
-
-def check_files(names: list[str], folder: Path) -> None:
-    """Make the folder, and raise `WriteError` where a figure of these could not be written into it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in names:
-        for ending in KINDS:
-            replace.check_target(folder / f"{name}.{ending}")
 
 
 def write_files(drawn: Mapping[str, Drawn], folder: Path) -> list[Path]:

@@ -85,26 +85,7 @@ def order(value: Any) -> tuple[int, float, str]:
     return 1, 0.0, str(value)
 
 
-def described(runs: Iterable[Run]) -> dict[str, str]:
-    """Runs in a person's words, by id: the task, the estimator with its numbers, the seed, and every field in which
-    runs of the task differ."""
-    by_task: dict[str, list[Run]] = {}
-    for run in runs:
-        by_task.setdefault(run.task, []).append(run)
-    words = {}
-    for listed in by_task.values():
-        more = differing(listed)
-        for run in listed:
-            own = names(run.fields)
-            numbers: dict[str, Any] = {name: value for name, value in run.config["estimator"].items() if name != "name"}
-            numbers |= {"seed": run.seed} | {name: value_at(run.fields, name) for name in more if name in own}
-            pairs = [f"{name}={value}" for name, value in numbers.items()]
-            words[run.id] = " ".join([run.task, run.estimator, *pairs, f"({run.id})"])
-    return words
-
-
-def differing(runs: Sequence[Run]) -> list[str]:
-    """The fields, but for task, seed and those of the estimator, of which these runs have more than one value."""
-    fields = dict.fromkeys(name for run in runs for name in names(run.fields))
-    others = [name for name in fields if name not in ("task", "seed") and not name.startswith("estimator.")]
-    return [name for name in others if len({repr(value_at(run.fields, name)) for run in runs}) > 1]
+def described(run: Run) -> str:
+    """A run in words: task, estimator with its numbers, seed and id."""
+    numbers = [f"{name}={value}" for name, value in run.config["estimator"].items() if name != "name"]
+    return " ".join([run.task, run.estimator, *numbers, f"seed={run.seed}", f"({run.id})"])

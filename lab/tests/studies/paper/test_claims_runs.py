@@ -51,55 +51,50 @@ def _mark(rule) -> tuple[str, float]:
     return rule.curve, 1e9 * metric(rule.curve).direction
 
 
-def test_numbers_of_a_history() -> None:
-    steps = np.array([10, 20, 30])
-    loss, accuracy = Series(steps, np.array([3.0, 1.0, 2.0])), Series(steps, np.array([0.1, 0.2, 0.6]))
-    history = {"validation_loss": loss, "test_accuracy": accuracy, "validation_accuracy": accuracy}
-    history["validation_accuracy_argmax"] = Series(steps, np.array([0.1, 0.2, 0.5]))
-    history["perplexity"] = Series(steps, np.array([[1.0, 1.0], [2.0, 4.0], [7.0, 8.0]]))
-    assert RULES[0].primary.read(history) == 1.0
-    assert RULES[2].primary.read(history) == 0.5
-    assert last("validation_loss").read(history) == 2.0
-    assert last("perplexity").read(history) == 7.5
-    assert stopped("test_accuracy").read(history) == 0.2
-    assert gap().read(history) == pytest.approx(0.1)
-    assert [reach("validation_loss", mark, 40.0).read(history) for mark in (3.0, 2.0, 1.0, 0.9)] == [10, 20, 20, 40]
-    assert [reach("test_accuracy", mark, 40.0).read(history) for mark in (0.15, 0.6, 0.7)] == [20, 30, 40]
-    assert [converged("validation_loss", mark).read(history) for mark in (1.5, 2.5)] == [0, 1]
+NAN = math.nan
+HISTORY = {
+    "validation_loss": [3.0, 1.0, 2.0],
+    "test_accuracy": [0.1, 0.2, 0.6],
+    "validation_accuracy": [0.1, 0.2, 0.6],
+    "validation_accuracy_argmax": [0.1, 0.2, 0.5],
+    "perplexity": [[1.0, 1.0], [2.0, 4.0], [7.0, 8.0]],
+}
+READ = [
+    (HISTORY, RULES[0].primary, 1.0),
+    (HISTORY, RULES[2].primary, 0.5),
+    (HISTORY, last("validation_loss"), 2.0),
+    (HISTORY, stopped("test_accuracy"), 0.2),
+    (HISTORY, gap(), pytest.approx(0.1)),
+    *((HISTORY, reach("validation_loss", mark, 40.0), at) for mark, at in ((3.0, 10), (2.0, 20), (1.0, 20), (0.9, 40))),
+    *((HISTORY, reach("test_accuracy", mark, 40.0), at) for mark, at in ((0.15, 20), (0.6, 30), (0.7, 40))),
+    *((HISTORY, converged("validation_loss", mark), is_so) for mark, is_so in ((1.5, 0), (2.5, 1))),
+    # A vector counts by its mean: 1, 3 and 7.5.
+    (HISTORY, best("perplexity"), 7.5),
+    (HISTORY, first("perplexity"), 1.0),
+    (HISTORY, last("perplexity"), 7.5),
+    (HISTORY, mean("perplexity"), pytest.approx(11.5 / 3)),
+    (HISTORY, stopped("perplexity"), 3.0),
+    (HISTORY, reach("perplexity", 3.0, 99.0), 20),
+    # An evaluation with NaN is not the best one, and not the lowest loss.
+    ({"validation_loss": [3.0, NAN, 2.0]}, best("validation_loss"), 2.0),
+    ({"validation_accuracy": [NAN, 0.2, 0.1]}, best("validation_accuracy"), 0.2),
+    ({"validation_loss": [3.0, NAN, 2.0], "test_loss": [NAN, 0.2, 0.1]}, stopped("test_loss"), 0.1),
+    ({"validation_loss": [NAN] * 3}, best("validation_loss"), NAN),
+    ({"validation_loss": [NAN] * 3, "test_loss": [1.0, 2.0, 3.0]}, stopped("test_loss"), NAN),
+    # What is measured seldom has fewer steps: the value counts that was measured at the step of the lowest loss.
+    ({"validation_loss": [3.0, 1.0, 2.0, 0.5], "inactive": {20: 0.2, 40: 0.4}}, stopped("inactive"), 0.4),
+    ({"validation_loss": [3.0, 1.0, 2.0, 0.5], "inactive": {10: 0.1, 30: 0.3}}, stopped("inactive"), NAN),
+]
 
 
-def test_a_value_at_the_lowest_loss_is_of_that_step() -> None:
-    """What is measured seldom has fewer steps: the places of the two series are not the same."""
-    loss = Series(np.array([10, 20, 30, 40]), np.array([3.0, 1.0, 2.0, 0.5]))
-    history = {"validation_loss": loss, "inactive": Series(np.array([20, 40]), np.array([0.2, 0.4]))}
-    assert stopped("inactive").read(history) == 0.4
-    history["inactive"] = Series(np.array([10, 20, 30]), np.array([0.1, 0.2, 0.3]))
-    assert math.isnan(stopped("inactive").read(history))
+@pytest.mark.parametrize(("history", "measure", "expected"), READ, ids=lambda one: getattr(one, "name", None))
+def test_a_number_of_a_history(history, measure, expected) -> None:
+    def series(values) -> Series:
+        at = values if isinstance(values, dict) else {10 * i: value for i, value in enumerate(values, 1)}
+        return Series(np.array(list(at)), np.array(list(at.values())))
 
-
-def test_a_vector_counts_by_its_mean() -> None:
-    """Its means are 2, 3, 4 and 5."""
-    steps, values = np.array([10, 20, 30, 40]), np.array([[1.0, 1, 1, 5], [2, 2, 2, 6], [3, 3, 3, 7], [4, 4, 4, 8]])
-    history = {"perplexity": Series(steps, values), "validation_loss": Series(steps, np.array([4.0, 1, 2, 3]))}
-    assert best("perplexity").read(history) == 5.0
-    assert (first("perplexity").read(history), last("perplexity").read(history)) == (2.0, 5.0)
-    assert mean("perplexity").read(history) == 3.5
-    assert stopped("perplexity").read(history) == 3.0
-    assert reach("perplexity", 3.0, 99.0).read(history) == 20
-    assert converged("perplexity", 5.5).read(history) == 1
-
-
-def test_an_evaluation_with_nan_is_not_the_best_one() -> None:
-    """One made the best of a run NaN, though figures and tables left it out; it also counted as the lowest loss."""
-    steps = np.array([10, 20, 30])
-    history = {"validation_loss": Series(steps, np.array([3.0, math.nan, 2.0]))}
-    history["validation_accuracy"] = Series(steps, np.array([math.nan, 0.2, 0.1]))
-    assert best("validation_loss").read(history) == 2.0
-    assert best("validation_accuracy").read(history) == 0.2
-    assert stopped("validation_accuracy").read(history) == 0.1
-    nowhere = {name: Series(steps, np.full(3, math.nan)) for name in history} | {"test_loss": Series(steps, steps / 1)}
-    assert math.isnan(best("validation_loss").read(nowhere))
-    assert math.isnan(stopped("test_loss").read(nowhere))
+    found = measure.read({name: series(values) for name, values in history.items()})
+    assert found == expected or (math.isnan(found) and math.isnan(expected))
 
 
 def test_what_has_no_good_end_has_no_best_value() -> None:
@@ -204,28 +199,33 @@ def test_without_tau_f_0_there_may_be_no_trend(world) -> None:
     assert not without.better
 
 
-def test_a_collapsed_run_is_left_out_and_does_not_count_as_noiseless(world) -> None:
-    """Without a trend, collapse at the lowest tau_f of a sweep must not make one."""
-    planted = world()
-    spoil(planted, "tau-f-effects", TASKS[1], "snr", lambda c: value_of(c, "tau_f") == 0.5, slice(None), math.nan)
+@pytest.mark.parametrize(
+    ("spoiled", "at", "ratio", "note"),
+    [
+        (
+            # Without a trend, collapse at the lowest tau_f of a sweep must not make one.
+            lambda c: value_of(c, "tau_f") == 0.5,
+            slice(None),
+            None,
+            "10 of 40 runs over tau_f on categorical-autoencoder have no gradient signal-to-noise ratio, and are left "
+            "out of the trend of gradient signal-to-noise ratio",
+        ),
+        (
+            lambda c: value_of(c, "tau_f") == 2.0 and c.seed < 5,
+            slice(3, 4),
+            -1,
+            "5 of 40 runs over tau_f on categorical-autoencoder have a gradient signal-to-noise ratio at some "
+            "measurements only: the mean is over these",
+        ),
+    ],
+    ids=["collapsed", "one measurement"],
+)
+def test_a_ratio_that_is_not_known_is_left_out_and_does_not_count_as_noiseless(world, spoiled, at, ratio, note) -> None:
+    planted = world(trend=0.5 if ratio else 0.0)
+    spoil(planted, "tau-f-effects", TASKS[1], "snr", spoiled, at, math.nan)
     verdict = by_claim(judge(planted.rows))["C3 tau_f", TASKS[1]]
-    assert not verdict.comparisons[1].better
-    assert verdict.notes == (
-        "10 of 40 runs over tau_f on categorical-autoencoder have no gradient signal-to-noise ratio, and are left out "
-        "of the trend of gradient signal-to-noise ratio",
-    )
-
-
-def test_one_measurement_without_a_ratio_costs_only_itself(world) -> None:
-    planted = world(trend=0.5)
-    some = lambda c: value_of(c, "tau_f") == 2.0 and c.seed < 5  # noqa: E731
-    spoil(planted, "tau-f-effects", TASKS[1], "snr", some, slice(3, 4), math.nan)
-    verdict = by_claim(judge(planted.rows))["C3 tau_f", TASKS[1]]
-    assert verdict.comparisons[1].ours == pytest.approx(-1)
-    assert verdict.notes == (
-        "5 of 40 runs over tau_f on categorical-autoencoder have a gradient signal-to-noise ratio at some measurements "
-        "only: the mean is over these",
-    )
+    assert verdict.comparisons[1].ours == pytest.approx(ratio) if ratio else not verdict.comparisons[1].better
+    assert verdict.notes == (note,)
 
 
 @pytest.mark.parametrize("value", [0.0, math.nan])
@@ -247,14 +247,6 @@ def test_a_norm_of_0_or_nan_is_left_out_for_its_own_reason(world, value) -> None
         assert found[key].verdict == "not tested"
         (lack,) = found[key].missing
         assert "of some seed fewer than 3 runs are left: 2 of 40 have no finite logarithm of gradient norm" in lack
-
-
-def test_diverged_runs_of_a_sweep_are_noted(world) -> None:
-    gone = lambda c: c.task == TASKS[0] and c.estimator.name == "decoupled" and c.seed == 4  # noqa: E731
-    one = lambda c: gone(c) and value_of(c, "tau_b") == 0.1  # noqa: E731
-    found = by_claim(judge(world(trend=1.0, diverges=one).rows))[SLOPE]
-    assert found.verdict == "supported"
-    assert found.notes == ("1 of 40 runs over tau_b on stochastic-binary diverged, and are left out",)
 
 
 def test_every_claim_is_listed_and_one_command_says_what_lacks(cli) -> None:

@@ -117,8 +117,7 @@ def _merge(args: argparse.Namespace) -> int:
             if report.differing:
                 stays = "which stays (--prefer theirs takes the others)"
                 say(f"{len(report.differing)} runs of {other} differ from what was there, {stays}:")
-                differing = [run for run in store.runs() if run.id in report.differing]
-                _list(f"  {name}" for name in described(differing).values())
+                _list(f"  {described(run)}" for run in store.runs() if run.id in report.differing)
         for sentence in versions(store, store.runs()):
             say(f"dst: {sentence}", sys.stderr)
     return 0
@@ -152,6 +151,5 @@ def _rm(args: argparse.Namespace) -> int:
             say(f"{store.remove([run.id for run in runs])} runs removed from {args.store}")
             return 0
     say(f"{len(runs)} runs of {args.store}; --yes removes them:")
-    words = described(runs)
-    _list(f"  {words[run.id]} {run.status}" for run in runs)
+    _list(f"  {described(run)} {run.status}" for run in runs)
     return 0

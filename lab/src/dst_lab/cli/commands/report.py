@@ -10,7 +10,7 @@ from dst_lab.cli.commands.sweep import print_end
 from dst_lab.cli.machine import LEFT, add_budget, add_machine, code_after, training, way_on
 from dst_lab.cli.options.parser import add_store
 from dst_lab.cli.terminal.console import Console, say
-from dst_lab.figures import check_files, draw, write_files
+from dst_lab.figures import draw, write_files
 from dst_lab.records import remaining, versions
 from dst_lab.replace import check_target, write_text
 from dst_lab.report import Study, known
@@ -72,8 +72,7 @@ def reproduce(args: argparse.Namespace) -> int:
     """Recipe after recipe, then the page; the exit code is the worst of theirs."""
     chosen = known.study(args.study)
     recipes, names = chosen.recipes, chosen.recipes.needed
-    args.out.mkdir(parents=True, exist_ok=True)
-    check(chosen, args.out / "report.html", args.out / "figures")
+    check(args.out / "report.html", args.out / "figures")
     code = 0
 
     def begin(name: str) -> None:
@@ -93,23 +92,21 @@ def reproduce(args: argparse.Namespace) -> int:
     return code or (LEFT if counts else 0)
 
 
-def check(study: Study, out: Path, figures: Path | None) -> None:
-    """Raise before the work what would keep its result from being written; the folders are made."""
+def check(out: Path, figures: Path | None) -> None:
+    """Make the folders, and raise before the work where the page could not be written."""
     out.parent.mkdir(parents=True, exist_ok=True)
     check_target(out)
     if figures is not None:
-        check_files([*study.figures], figures)
+        figures.mkdir(parents=True, exist_ok=True)
 
 
 def write(study: Study, store: Store, scale: str, out: Path, figures: Path | None) -> None:
     """The page, the figures where asked, and where they are."""
-    check(study, out, figures)
+    check(out, figures)
     # On a terminal alone: elsewhere a status prints nothing.
     with Console(stderr=True).status("reading runs") as status:
         rows = study.rows(store, scale)
         wanted = report.figures(study, rows)
-        if figures is not None:
-            check_files([*wanted], figures)
         drawn = draw(wanted, rows, status.update)
         status.update("judging and writing the page")
         text = report.page(study, rows, drawn)
