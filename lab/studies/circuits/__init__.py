@@ -10,7 +10,6 @@ from studies.circuits.recipes import RECIPES
 CIRCUITS = Study(
     name="circuits",
     title="Logic networks of every published size",
-    topic="Logic networks as circuits",
     lead="The five CIFAR-10 networks of Petersen et al. (2022), from 48,000 to 5 million gates, trained by Decoupled "
     "ST in packed bits on one GPU, and compared with the published accuracy of the discretised networks.",
     notes={
@@ -25,7 +24,6 @@ CIRCUITS = Study(
         "S1": "Are the published accuracies reached?",
         "S2": "Does the largest network train in minutes?",
     },
-    claimant="What is asked",
     figures={"accuracy-minutes": minutes, "accuracy-gates": gates, "accuracy-speed": speed},
     results=False,
     first=("accuracy-minutes",),

@@ -17,7 +17,6 @@ for _card in (
 CODEBOOKS = Study(
     name="codebooks",
     title="Tokenisers of three sizes",
-    topic="Codebooks",
     lead="CIFAR-10 through 8 x 8 tokens of one autoencoder, each token one of K codes: the library's codebook as it "
     "comes against FSQ, FSP and SimVQ, each tuned on held-out images; the four of a size are trained together on "
     "all 50,000 training images. Then a transformer over the tokens.",
@@ -29,7 +28,6 @@ CODEBOOKS = Study(
         "T2": "Are its codes in use?",
         "T3": "Are its tokens worth their bits?",
     },
-    claimant="What is asked",
     figures=FIGURES,
     results=False,
     first=("quality",),

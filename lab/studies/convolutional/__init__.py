@@ -11,7 +11,6 @@ register_metric(MetricCard(name="gates_simplified", label="gates after simplific
 CONVOLUTIONAL = Study(
     name="convolutional",
     title="Convolutional logic networks of published sizes",
-    topic="Convolutional logic networks",
     lead="LogicTreeNet (Petersen et al., 2024), whose code is not public: sizes S and M on CIFAR-10 and MNIST, with "
     "soft gates that become their argmax before the end, structured wiring, and no teacher; and the same on "
     "Fashion-MNIST, for which nothing is published.",
@@ -22,7 +21,6 @@ CONVOLUTIONAL = Study(
         "L1": "Are the published accuracies reached?",
         "L2": "Do the networks train in minutes?",
     },
-    claimant="What is asked",
     figures={"convolutional-gates": gates, "convolutional-time": time},
     results=False,
     first=("convolutional-gates", "convolutional-time"),

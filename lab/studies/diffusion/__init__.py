@@ -19,7 +19,6 @@ register_metric(MetricCard(name="objective_b", label="J by the unseen classifier
 DIFFUSION = Study(
     name="diffusion",
     title="Gradients through masked diffusion",
-    topic="Discrete diffusion",
     lead="Masked diffusion with a gradient: why the loop that is copied explodes, and what separate temperatures are "
     "worth in Sudoku, in fine-tuning by a reward, and in guidance. Sudoku without a prior is judged; the rest was cut "
     "off before it could be.",
@@ -41,7 +40,6 @@ DIFFUSION = Study(
         "G3": "Do they help to find images from AND?",
         "G4": "Are published numbers reached?",
     },
-    claimant="What is asked",
     figures=FIGURES,
     results=False,
     first=("diffusion-steps",),

@@ -11,7 +11,6 @@ from studies.estimators.tables import TABLES
 ESTIMATORS = Study(
     name="estimators",
     title="Straight-through estimators side by side",
-    topic="Straight-through estimators",
     lead="Every estimator tuned over its own temperatures and the same learning rates, with equally many settings, on "
     "categorical VAEs of three shapes; then judged on seeds that no search has seen. Before that, the published "
     "settings, at their full length: are the published numbers met?",
@@ -27,7 +26,6 @@ ESTIMATORS = Study(
         "E4": "Does decoupled ReinMax beat the others?",
         "E5": "Does Decoupled ST beat the others on the paper's tasks?",
     },
-    claimant="What is asked",
     figures=FIGURES,
     results=False,
     parts={"Categorical VAE": tuple(FIGURES)[:2], "Exact gradients": tuple(FIGURES)[2:]},

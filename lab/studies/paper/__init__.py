@@ -15,15 +15,12 @@ LEAD = Markup(
     "Networks that make discrete choices are trained with a stand-in gradient. Usually one temperature sets both how "
     "random a choice is and how its gradient spreads. <em>Decoupled ST</em> gives each job a temperature of its own: "
     "<i>τ<sub>f</sub></i> draws the choice, <i>τ<sub>b</sub></i> carries the gradient. A paper claims that this helps "
-    "on three tasks. This page checks those claims, run by run."
+    "on three tasks (R. Shah, M. Yan, M. C. Mozer and D. Liu, “Improving Discrete Optimisation Via Decoupled "
+    "Straight-Through Estimator”). This page checks those claims, run by run."
 )
 QUICK = Markup(
     "<strong>Quick scale.</strong> Small networks on scikit-learn's digits, made in minutes: a demonstration of the "
     "method, not evidence about the paper's own experiments."
-)
-FOOTER = (
-    "The method is from R. Shah, M. Yan, M. C. Mozer and D. Liu, “Improving Discrete Optimisation Via Decoupled "
-    "Straight-Through Estimator”."
 )
 PARTS = {
     "Binary network": ("map", "network-curves", "inactive"),
@@ -56,10 +53,8 @@ def _converged(rows: Rows, setting: Setting) -> str:
 PAPER = Study(
     name="paper",
     title="Two temperatures instead of one",
-    topic="Decoupled straight-through",
     lead=LEAD,
     notes={"quick": QUICK},
-    footer=FOOTER,
     recipes=RECIPES,
     tasks=tuple(OPTIMA),
     shared=(SBN.task, CATAE.task),  # logic gates have no sweep of one temperature
@@ -70,7 +65,6 @@ PAPER = Study(
         "C2": "Is Decoupled ST better than the usual estimators?",
         "C3": "Does each temperature do a job of its own?",
     },
-    claimant="What the paper claims",
     headline=HEADLINE,
     remarks={CATAE.task: _converged},
     terms=TERMS,

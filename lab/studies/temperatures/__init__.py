@@ -13,7 +13,6 @@ from studies.temperatures.recipes import RECIPES
 TEMPERATURES = Study(
     name="temperatures",
     title="Temperatures that set themselves",
-    topic="Self-set temperatures",
     lead="One rule, with one set of constants for all tasks, sets both temperatures of Decoupled ST while a network "
     "trains. It is judged against constants that were tuned by the searches of the paper's study, on fresh seeds.",
     recipes=RECIPES,
@@ -31,7 +30,6 @@ TEMPERATURES = Study(
         "T3": "Is the rule as good where constants are easy to tune?",
         "T4": "And on VAEs, whose draw belongs to the model?",
     },
-    claimant="What the rule must do",
     figures={"rates": rates, "courses": courses},
     results=False,
     first=("rates",),

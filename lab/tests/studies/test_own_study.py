@@ -74,7 +74,6 @@ def test_a_study_of_ones_own_is_reproduced_judged_shown_and_reported(
     assert "Each bar is one of 8 runs." in text
     assert "dst reproduce toy --scale quick" in text
     assert '<a href="#tables">Tables</a>' in text
-    assert "What the paper claims" not in text
     assert "Temperature map, toy routing" in text
     assert "wobble of the output at the end (%)" in text, "a metric of its own has a map with its own words"
     assert "τf = " in text
@@ -87,11 +86,11 @@ def test_a_study_of_ones_own_is_reproduced_judged_shown_and_reported(
 
 
 def test_a_study_takes_no_name_and_no_recipe_of_another(toy: ModuleType) -> None:
-    taken = Study(name="other", title="", topic="", recipes=Recipes({"sbn-grid": toy.toy_grid}))
+    taken = Study(name="other", title="", recipes=Recipes({"sbn-grid": toy.toy_grid}))
     with pytest.raises(ValueError, match="the study paper has a recipe called 'sbn-grid' already"):
         known.register(taken)
     with pytest.raises(ValueError, match="there is a study called 'paper' already"):
-        known.register(Study(name="paper", title="", topic=""))
+        known.register(Study(name="paper", title=""))
     assert known.register(toy.TOY) is toy.TOY, "the same one again may"
     changed = replace(toy.TOY, title="Another", recipes=Recipes())
     said = "there is a study called 'toy' already, which differs in title, recipes: give"

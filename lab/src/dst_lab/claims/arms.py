@@ -119,7 +119,7 @@ def compare(ours: Arm, theirs: Arm | float, measure: Measure, *, judged: bool = 
     finite = [value for side in values for value in side if math.isfinite(value)]
     worst = min(finite, key=lambda value: measure.direction * value, default=0.0)
     filled = [[value if math.isfinite(value) else worst for value in side] for side in values]
-    result = paired(filled[0], filled[1], measure.direction, by_sign=measure.by_sign)
+    result = paired(filled[0], filled[1], measure.direction)
     ended = [
         [trained and math.isfinite(value) for trained, value in zip(*side, strict=True)]
         for side in zip(done, values, strict=True)

@@ -25,8 +25,6 @@ class Measure:
     """What a run counts for that diverged; NaN: the worst finite value of the arms compared."""
     yes_or_no: bool = False
     """1 or 0 of a run, so that a mean is a share of runs, those that diverged among them; it has no t interval."""
-    by_sign: bool = False
-    """Compared by which run of a pair is better, not by how much."""
     never: float = math.nan
     """What stands for a run that did not get there; NaN where every run has a number of its own."""
 

@@ -29,10 +29,8 @@ class Paired:
     p_worse: float
 
 
-def paired(ours: Sequence[float], theirs: Sequence[float], direction: int, *, by_sign: bool = False) -> Paired:
+def paired(ours: Sequence[float], theirs: Sequence[float], direction: int) -> Paired:
     """Two arms seed by seed: means, t interval of the difference, effect size and sign-flip tests.
-
-    `by_sign`: the tests count pairs, whatever their distance: the exact sign test. A tie counts against both sides.
 
     Example:
         >>> result = paired([1.0, 2.0, 4.0], [2.0, 4.0, 8.0], direction=-1)
@@ -44,12 +42,7 @@ def paired(ours: Sequence[float], theirs: Sequence[float], direction: int, *, by
         raise ValueError(f"two or more pairs of finite numbers were expected, got {list(ours)} and {list(theirs)}")
     difference, spread = float((a - b).mean()), float((a - b).std(ddof=1))
     half = float(stdtrit(len(a) - 1, 0.975)) * spread / math.sqrt(len(a))
-    gains = direction * (a - b)
-    better, worse = sign_flip(gains)
-    if by_sign:
-        equal = TIE * np.maximum(abs(a), abs(b))
-        better = sign_flip(np.where(gains > equal, 1.0, -1.0))[0]
-        worse = sign_flip(np.where(gains < -equal, -1.0, 1.0))[1]
+    better, worse = sign_flip(direction * (a - b))
     if spread > TIE * abs(difference):
         effect = direction * difference / spread
     else:  # the same difference in every pair

@@ -54,7 +54,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         args = command_line(only).parse_args(given or ["--help"])
         debug = args.debug
         if threading.current_thread() is threading.main_thread():  # no other may set signals
-            handlers = {signal.SIGTERM: _leave, signal.SIGINT: signal.default_int_handler}
+            # SIGTERM ends through every `finally` block, so that no half-written file stays.
+            handlers = {
+                signal.SIGTERM: lambda number, _: sys.exit(128 + number),
+                signal.SIGINT: signal.default_int_handler,
+            }
             before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         with warnings.catch_warnings():
             warnings.showwarning = partial(_show_warning, warnings.showwarning, set())
@@ -114,11 +118,6 @@ def _show_warning(
     elif str(message) not in named:
         named.add(str(message))
         say(f"dst: {message}", sys.stderr)
-
-
-def _leave(number: int, _: object) -> None:
-    """End on SIGTERM through every `finally` block, so that no half-written file stays."""
-    sys.exit(128 + number)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from dst_lab.report.study import Study
 ANY = Study(
     name="any",
     title="Runs of a store",
-    topic="Runs of a store",
     lead="Every task that is recorded here: the best settings, training curves, which fields mattered, and maps over "
     "temperatures.",
 )

@@ -36,17 +36,14 @@ class Study:
     Attributes:
         name: as `--study NAME` has it.
         title: the heading of its page.
-        topic: what the window of its page is called.
-        lead: the first paragraph of its page; this and the next two may be HTML (markupsafe.Markup).
+        lead: the first paragraph of its page; this and the notes may be HTML (markupsafe.Markup).
         notes: by scale, what a reader of a page of this scale must know.
-        footer: where the question comes from.
         recipes: the plans to follow, which of them search, which are optional.
         tasks: what its claims are about, in the order of the columns.
         shared: where a claim that names no task is judged; () stands for all tasks.
         roles: the estimators that it compares, its own first.
         rules: from rows to verdicts.
         questions: the first word of a claim -> the question that it answers.
-        claimant: the heading over the claims.
         results: False where a figure or a section says better than a table what the chosen settings come to.
         headline: by task, the metrics of that table, the first on test data; where none are named, test accuracy, bound
             or loss, whichever there is, and the validation loss.
@@ -61,17 +58,14 @@ class Study:
 
     name: str
     title: str
-    topic: str
     lead: str = ""
     notes: Mapping[str, str] = field(default_factory=dict)
-    footer: str = ""
     recipes: Recipes = Recipes()  # noqa: RUF009 - frozen
     tasks: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
     roles: tuple[str, ...] = ()
     rules: tuple[ClaimRule, ...] = ()
     questions: Mapping[str, str] = field(default_factory=dict)
-    claimant: str = "Claim"
     results: bool = True
     headline: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     remarks: Mapping[str, Callable[[Rows, Setting], str]] = field(default_factory=dict)

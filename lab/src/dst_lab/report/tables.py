@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -235,61 +235,54 @@ class Results:
         return counts.most_common(1)[0][0] if counts else ""
 
 
+@dataclass(frozen=True)
+class Entry:
+    """What a cell is made of."""
+
+    task: str
+    title: str
+    """The task in words."""
+    label: str
+    """The row in which it stands."""
+    setting: Setting
+    remark: str
+
+
 def results(study: Study, rows: Rows) -> Results:
     """Every setting that the searches chose, on its confirmation runs if it has any."""
-    settings = {key: one for key in rows.chosen if (one := rows.setting(*key)) is not None}
-    by_task: dict[str, dict[str, Setting]] = {}
-    for (task, role), setting in settings.items():
-        label = role_label(rows, rows.chosen[task, role], role)
-        by_task.setdefault(task, {})[label] = setting
-    ordered = [role_label(rows, rows.chosen[key], key[1]) for role in study.roles for key in settings if key[1] == role]
-    tasks = {task: (title(task), labelled) for task, labelled in by_task.items()}
-
-    def remark(task: str, setting: Setting) -> str:
-        about = study.remarks.get(task)
-        return about(rows, setting) if about and setting.n else ""
-
-    return _table(study, tasks, ordered, remark)
+    entries = []
+    for (task, role), config in rows.chosen.items():
+        setting, about = rows.setting(task, role), study.remarks.get(task)
+        if setting is not None:
+            remark = about(rows, setting) if about and setting.n else ""
+            entries.append(Entry(task, title(task), role_label(rows, config, role), setting, remark))
+    own = [key for role in study.roles for key in rows.chosen if key[1] == role]
+    return _table(study, entries, [role_label(rows, rows.chosen[key], key[1]) for key in own])
 
 
 def best_results(study: Study, groups: Sequence[Group]) -> Results:
     """The best setting of each estimator among runs that no search chooses from, on the seeds it was found with."""
-    if not groups:
-        return Results((), ())
-    tasks = {
-        group.name: (group.title, {estimator(name).label: setting for name, setting in group.best.items()})
-        for group in groups
-        if group.best
-    }
-    by_name = {group.name: group for group in groups}
-
-    def remark(name: str, setting: Setting) -> str:
-        estimator = setting.config["estimator"]["name"]
-        tried = (one.config for one in by_name[name].compared if one.config["estimator"]["name"] == estimator)
-        return on_edge(tried, setting.config)
-
-    return _table(study, tasks, (), remark)
+    entries = []
+    for group in groups:
+        for name, setting in group.best.items():
+            tried = [one.config for one in group.compared if one.config["estimator"]["name"] == name]
+            remark = on_edge(tried, setting.config)
+            entries.append(Entry(group.name, group.title, setting.look.label, setting, remark))
+    return _table(study, entries)
 
 
-def _table(
-    study: Study,
-    tasks: Mapping[str, tuple[str, Mapping[str, Setting]]],
-    first: Iterable[str],
-    remark: Callable[[str, Setting], str],
-) -> Results:
-    labels = dict.fromkeys([*first, *(label for _, settings in tasks.values() for label in settings)])
-    cards = {task: headline(study, list(settings.values())) for task, (_, settings) in tasks.items()}
+def _table(study: Study, entries: Sequence[Entry], first: Sequence[str] = ()) -> Results:
+    """A column per task and metric, and a row per label, the first ones first."""
+    tasks: dict[str, dict[str, Entry]] = {}
+    for one in entries:
+        tasks.setdefault(one.task, {})[one.label] = one
+    cards = {task: headline(study, [one.setting for one in of.values()]) for task, of in tasks.items()}
+    titles = {one.task: one.title for one in entries}
     return Results(
-        tuple((name, tuple(card.summary for card in cards[task])) for task, (name, _) in tasks.items()),
+        tuple((titles[task], tuple(card.summary for card in cards[task])) for task in tasks),
         tuple(
-            (
-                label,
-                tuple(
-                    cell(settings[label], cards[task], remark(task, settings[label])) if label in settings else None
-                    for task, (_, settings) in tasks.items()
-                ),
-            )
-            for label in labels
+            (label, tuple(cell(of[label], cards[task]) if label in of else None for task, of in tasks.items()))
+            for label in dict.fromkeys([*first, *(one.label for one in entries)])
         ),
     )
 
@@ -304,9 +297,9 @@ def headline(study: Study, settings: Sequence[Setting]) -> list[MetricCard]:
     return [metric(name, task) for name in names]
 
 
-def cell(setting: Setting, cards: Sequence[MetricCard], remark: str) -> Cell:
+def cell(entry: Entry, cards: Sequence[MetricCard]) -> Cell:
     """One setting in these metrics."""
-    line = setting_line(setting)
+    setting, line = entry.setting, setting_line(entry.setting)
     rate = f"lr {line.lr}" if line.lr else ""
     values = [card.factor * setting.values(card.name) for card in cards]
     lost = "diverged" if setting.diverged else ""
@@ -314,7 +307,7 @@ def cell(setting: Setting, cards: Sequence[MetricCard], remark: str) -> Cell:
         values=tuple(plus_minus(one) if len(one) else lost for one in values),
         setting=", ".join(filter(None, (line.taus, rate, field_text(_parameters(setting.config))))),
         runs=line.runs,
-        remark=remark,
+        remark=entry.remark,
     )
 
 

@@ -68,7 +68,6 @@ def runs(rows: Rows) -> Table:
 TOY = Study(
     name="toy",
     title="A toy",
-    topic="A toy",
     recipes=Recipes({"toy-grid": toy_grid}, searches=("toy-grid",)),
     tasks=(TASK,),
     roles=("decoupled",),
