@@ -14,4 +14,4 @@ from dst_lab.store import Store
 def rows_at() -> Iterator[Callable[[Study, Path], Rows]]:
     """`rows_at(study, path)`: the rows of a store as the study sees them."""
     with ExitStack() as opened:
-        yield lambda study, path: study.rows(opened.enter_context(Store.open(path)), "quick")
+        yield lambda study, path: study.rows(opened.enter_context(Store.open(path)), study.recipes.scales[0])

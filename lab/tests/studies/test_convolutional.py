@@ -73,8 +73,3 @@ def test_the_figures_show_ours_beside_the_published(rows: Any) -> None:
     ours = {line.get_label(): line.get_xydata().tolist() for line in time[0].lines}["ours"]
     assert [1.0, pytest.approx(59.0)] in ours
     assert "S, 16,000 steps 59.00%" in drawn["convolutional-time"].caption
-
-
-def test_without_runs_the_figures_say_what_is_missing(rows: Any) -> None:
-    drawn = draw(CONVOLUTIONAL.figures, rows())
-    assert all(one.empty and one.missing for one in drawn.values())

@@ -98,11 +98,6 @@ def verdicts(rows: Rows) -> dict[str, str]:
     return {one.claim: one.verdict for one in DIFFUSION.judge(rows)}
 
 
-def test_nothing_is_judged_without_records(rows: Any) -> None:
-    assert set(verdicts(rows()).values()) == {"not tested"}
-    assert all(drawn.empty for drawn in draw(DIFFUSION.figures, rows()).values())
-
-
 @pytest.mark.parametrize(
     ("norms", "expected"),
     [

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from dst_lab.figures import draw
 from dst_lab.plans import FRESH
-from dst_lab.report import Study
+from dst_lab.report import Study, known
 from dst_lab.report.verdicts import in_words
 from dst_lab.runs import Config
-from invented import Values, rows_of
+from invented import Values, put, rows_of
 from studies import CIRCUITS, ESTIMATORS, TEMPERATURES
 from studies.circuits import claims as circuits
 from studies.circuits.recipes import SIZES as NETWORKS
@@ -19,8 +20,6 @@ from studies.estimators.claims import judge_anchors
 from studies.estimators.recipes import PUBLISHED as ANCHORS
 from studies.estimators.recipes import SHAPES, TUNED, anchor_plans
 from studies.temperatures.settings import JUDGED
-
-STUDIES = (CIRCUITS, ESTIMATORS, TEMPERATURES)
 
 
 def noise(config: Config) -> float:
@@ -32,11 +31,19 @@ def verdicts(study: Study, values: Values, diverges: Callable[[Config], bool] = 
     return {one.claim: one.verdict for one in study.judge(rows_of(study, values, diverges))}
 
 
-@pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
-def test_nothing_is_judged_where_runs_lack_and_the_quick_scale_is_refused(study: Study) -> None:
-    found = study.judge(rows_of(study, lambda _: None))
+@pytest.mark.parametrize("study", [study for study in known.STUDIES.values() if study.rules], ids=lambda one: one.name)
+def test_an_empty_store_judges_nothing_and_every_figure_says_what_is_missing(study: Study, rows_at, tmp_path) -> None:
+    rows = rows_at(study, put(tmp_path / "empty.sqlite"))
+    found = study.judge(rows)
     assert {one.verdict for one in found} == {"not tested"}
     assert all(one.missing for one in found)
+    for name, one in draw(study.figures, rows).items():
+        assert one.empty, name
+        assert one.missing, name
+
+
+@pytest.mark.parametrize("study", [CIRCUITS, ESTIMATORS, TEMPERATURES], ids=lambda study: study.name)
+def test_the_quick_scale_is_refused(study: Study) -> None:
     assert study.recipes.scales == ("paper",)
     for recipe in study.recipes.plans.values():
         with pytest.raises(ValueError, match="no quick scale: add --scale paper"):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import planted
 import pytest
-from dst_lab.figures import Drawn, draw, write
+from dst_lab.figures import Drawn, draw
 from dst_lab.figures.sweeps import searched
 from dst_lab.plans import FRESH
 from dst_lab.records import Reader
@@ -73,19 +73,6 @@ def test_curves_are_means_over_fresh_seeds(
         assert band.max() == pytest.approx((values.mean(0) + values.std(0, ddof=1)).max(), rel=1e-12)
     assert "n = 10 confirmation seeds" in drawn[name].caption
     assert ("; Soft (reference) 3 search seeds" in drawn[name].caption) == (task == LOGIC)
-
-
-def test_an_empty_store_is_said_to_be_empty(tmp_path: Path) -> None:
-    Store.open(tmp_path / "empty.sqlite", write=True).close()
-    with Store.open(tmp_path / "empty.sqlite") as store:
-        found = draw(FIGURES, PAPER.rows(store, "quick"))
-    assert list(found) == list(FIGURES)
-    for name, one in found.items():
-        assert one.missing, name
-        (first, *_) = axes_of(one)
-        assert first.texts[0].get_text().startswith("Not in this store yet:"), name
-    assert found["map"].missing == ["60 of 60 runs of sbn-grid"]
-    assert write(found["map"].figure, "svg").startswith(b"<?xml")
 
 
 def test_part_of_a_grid_is_drawn_and_the_rest_is_said(tmp_path: Path) -> None:
