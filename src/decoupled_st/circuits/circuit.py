@@ -169,8 +169,7 @@ class Circuit:
 
     def read(self, bits: Any) -> tuple[Tensor, Any]:
         """Bits as [images, inputs] of uint8, and what turns [images, numbers] into the result."""
-        native = bits.astype(bits.dtype.newbyteorder("=")) if hasattr(bits, "astype") else bits  # all that torch takes
-        tensor = bits if isinstance(bits, Tensor) else torch.as_tensor(native, device="cpu")
+        tensor = bits if isinstance(bits, Tensor) else torch.as_tensor(bits, device="cpu")
         flat = words.check_bits(tensor, self.inputs)
 
         def finish(numbers: Tensor) -> Any:

@@ -1,4 +1,4 @@
-"""The system's C and C++ compilers: found, and the former asked for a library that is loaded into this process."""
+"""The system's C compiler: found, and asked for a library that is loaded into this process."""
 
 import ctypes
 import os
@@ -17,32 +17,15 @@ class CompilerError(RuntimeError):
     """There is no C compiler, or it failed."""
 
 
-_NAMES = {"C": ("CC", "cc", "gcc", "clang"), "C++": ("CXX", "c++", "g++", "clang++")}
-"""Where a language's compiler is looked for: a variable of the environment, then commands."""
-
-
-def find_compiler(command: str | None = None, language: str = "C") -> str:
-    """The compiler's command: the one given, else the first there is of $CC, cc, gcc and clang, or the like for C++."""
-    if command is not None:
-        if not _is_there(command):
-            raise CompilerError(f"there is no {language} compiler {command!r}")
-        return command
-    variable, first, second, third = _NAMES[language]
-    for candidate in (os.environ.get(variable, ""), first, second, third):
-        if _is_there(candidate):
+def find_compiler(command: str | None = None) -> str:
+    """The compiler's command: the one given, else the first there is of $CC, cc, gcc and clang."""
+    candidates = [command] if command is not None else [os.environ.get("CC", ""), "cc", "gcc", "clang"]
+    for candidate in candidates:
+        if (words := shlex.split(candidate)) and shutil.which(words[0]):
             return candidate
-    raise CompilerError(
-        f"there is no {language} compiler (${variable}, {first}, {second} and {third} were looked for): "
-        f"install one, such as {second}"
-    )
-
-
-def _is_there(command: str) -> bool:
-    try:
-        words = shlex.split(command)
-    except ValueError:  # a quote that is not closed
-        return False
-    return bool(words) and shutil.which(words[0]) is not None
+    if command is not None:
+        raise CompilerError(f"there is no C compiler {command!r}")
+    raise CompilerError("there is no C compiler ($CC, cc, gcc and clang were looked for): install one, such as gcc")
 
 
 def load(source: str, compiler: str, *extra: str) -> ctypes.CDLL:

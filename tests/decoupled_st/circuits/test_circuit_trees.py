@@ -80,14 +80,6 @@ def test_what_does_not_fit_is_said(network: nn.Module, size: Any, message: str, 
         BUILD[build](network, size)
 
 
-def test_a_layer_that_no_circuit_knows_is_named() -> None:
-    network = nn.Sequential(dst.nn.LogicConv2d(1, 2, HARD), nn.ReLU())
-    with pytest.raises(TypeError, match="layer 1 of the network is ReLU"):
-        from_network(network, image_size=(4, 4))
-    with pytest.raises(TypeError, match="layer 1 of the network is Thermometer"):
-        from_network(nn.Sequential(dst.nn.LogicTrees(8, 2, HARD), dst.nn.Thermometer([0.5])))
-
-
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("scores", [True, False])
 def test_loops_give_what_the_network_gives(scores: bool, threads: int) -> None:

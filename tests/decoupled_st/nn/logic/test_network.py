@@ -285,15 +285,10 @@ def test_what_does_not_fit_is_refused(parts: list[nn.Module], error: type[Except
         dst.nn.LogicNetwork(*parts)
 
 
-def test_inputs_that_do_not_fit_are_refused() -> None:
-    network = dst.nn.LogicNetwork(*layers((8, 10), classes=5))
-    with pytest.raises(ValueError, match=r"takes 8 inputs, got x of shape \(3, 9\)"):
-        network(bits(3, 9))
-    with pytest.raises(ValueError, match="takes 8 inputs, got list"):
-        network([0.0] * 8)  # type: ignore[arg-type]
-    network.append(nn.Identity())
-    with pytest.raises(TypeError, match="layer 1 is GroupSum"):
-        network(bits(3, 8))
+@pytest.mark.parametrize(("x", "given"), [(bits(3, 9), r"x of shape \(3, 9\)"), ([0.0] * 8, "list")])
+def test_inputs_that_do_not_fit_are_refused(x: Any, given: str) -> None:
+    with pytest.raises(ValueError, match=f"takes 8 inputs, got {given}"):
+        dst.nn.LogicNetwork(*layers((8, 10), classes=5))(x)
 
 
 def test_what_is_assigned_is_every_layers() -> None:
@@ -310,3 +305,6 @@ def test_what_is_assigned_is_every_layers() -> None:
         network.deterministic = 1
     network.grad_scale = 4
     assert [network.grad_scale, network[1].grad_scale] == [4.0, 4.0]
+    network.append(nn.Identity())
+    with pytest.raises(TypeError, match="layer 2 is GroupSum"):
+        network(x)

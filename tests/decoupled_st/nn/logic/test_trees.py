@@ -158,19 +158,6 @@ def test_the_zoo_has_the_papers_numbers_of_learned_gates(name: str, gates: int) 
     assert sum(layer.logits[..., 0].numel() for layer in network.trees) == gates
 
 
-def test_evaluations_of_mnist_l_are_those_printed() -> None:
-    network = dst.nn.logic_tree_net("mnist-l", SOFT)
-    count, size = 0, 28
-    for layer in network:
-        if isinstance(layer, dst.nn.LogicConv2d):
-            size += 2 * layer.padding - layer.kernel + 1
-            count += size**2 * layer.channels * 7 + (size // 2) ** 2 * layer.channels * 3
-            size //= 2
-        elif isinstance(layer, dst.nn.LogicTrees):
-            count += layer.out_features * 7
-    assert count == 3_216_128
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
