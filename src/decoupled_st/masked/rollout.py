@@ -102,6 +102,7 @@ def rollout(
     x0 = state[..., :-1].masked_fill(masked.unsqueeze(-1), 0.0)  # the tokens so far, and zeros where there are none
     probs, drawn_at = x0.detach().clone() if soft else None, torch.full_like(ids, -1)
     in_place = through == "tokens" and not kernels.transformed()  # the network sees ids: no step needs an earlier x0
+    put: Any = _Put.apply if in_place else _written
     log_p = divergence = torch.zeros(len(ids), device=ids.device)
     random = partial(torch.rand, ids.shape, device=ids.device, generator=generator)
     for t in range(steps):
@@ -124,12 +125,10 @@ def rollout(
         assert step.tokens is not None
         ids = _written(ids, step.index, step.valid, step.tokens)
         drawn_at.copy_(_written(drawn_at, step.index, step.valid, torch.full_like(step.index, t)))
-        if in_place:
-            x0 = _Put.apply(x0, drawn.z, step.index, step.valid, drawn_at, t)
-        else:
-            x0 = _written(x0, step.index, step.valid, drawn.z)
+        now = (drawn_at, t) if in_place else ()
+        x0 = put(x0, step.index, step.valid, drawn.z, *now)
         if probs is not None:
-            probs = _Put.apply(probs, drawn.probs, step.index, step.valid, drawn_at, t)
+            probs = put(probs, step.index, step.valid, drawn.probs, *now)
         if drawn.log_prob is not None:
             log_p = log_p + (drawn.log_prob if through == "tokens" else drawn.log_prob.detach())
         if drawn.kl is not None:
@@ -239,7 +238,7 @@ class _Put(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, whole: Tensor, rows: Tensor, index: Tensor, valid: Tensor, drawn_at: Tensor, t: int
+        ctx: Any, whole: Tensor, index: Tensor, valid: Tensor, rows: Tensor, drawn_at: Tensor, t: int
     ) -> Tensor:
         at = _flat(index, whole.shape[1])
         old = whole.flatten(0, 1)[at].view_as(rows)
@@ -252,28 +251,28 @@ class _Put(torch.autograd.Function):
     def backward(ctx: Any, *grads: Any) -> Any:
         stays = ctx.drawn_at.gather(1, ctx.index) == ctx.t
         rows = _rows_at(grads[0], ctx.index).masked_fill(~stays.unsqueeze(-1), 0.0)
-        return grads[0], rows, None, None, None, None
+        return grads[0], None, None, rows, None, None
 
 
 class _Rows(torch.autograd.Function):
     """Rows of [N, K], no two the same: their gradient is written, where that of `index_select` is added up."""
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, at: Tensor) -> Tensor:
+    def forward(ctx: Any, values: Tensor, dim: int, at: Tensor) -> Tensor:
         ctx.at, ctx.size = at, len(values)
-        return values.index_select(0, at)
+        return values.index_select(dim, at)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         (grad,) = grads
-        return grad.new_zeros(ctx.size, grad.shape[-1]).index_copy_(0, ctx.at, grad), None
+        return grad.new_zeros(ctx.size, grad.shape[-1]).index_copy_(0, ctx.at, grad), None, None
 
 
 def _rows_at(values: Tensor, index: Tensor) -> Tensor:
     """[B, L, K] at positions [B, n], no two of a sample the same; in plain operations for forward mode."""
     whole, at = values.flatten(0, 1), _flat(index, values.shape[1])
-    rows = whole.index_select(0, at) if kernels.transformed() else _Rows.apply(whole, at)
-    return rows.view(*index.shape, values.shape[-1])
+    take: Any = torch.index_select if kernels.transformed() else _Rows.apply
+    return take(whole, 0, at).view(*index.shape, values.shape[-1])
 
 
 def _flat(index: Tensor, length: int) -> Tensor:
