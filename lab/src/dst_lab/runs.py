@@ -1,8 +1,11 @@
 """What a run is: one frozen value, its dictionary, whose hash is the run's id, and what may differ inside a fleet."""
 
+import hashlib
+import json
 import math
 from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import Field, dataclass, field, fields, replace
+from functools import cached_property
 from importlib import import_module
 from typing import Any, ClassVar, TypeAlias, TypeVar, get_args, get_origin
 
@@ -123,6 +126,11 @@ class Config:
         lists = {key: list(value) for key, value in values.items() if isinstance(value, tuple)}
         return {"task": self.task, **values, **lists, "estimator": self.estimator.to_dict()}
 
+    @cached_property
+    def run_id(self) -> str:
+        """The id of the run."""
+        return run_id(self.to_dict())
+
     @classmethod
     def from_dict(cls: type[C], values: dict[str, Any]) -> C:
         """The config that `to_dict` described."""
@@ -146,6 +154,30 @@ class Config:
         rules = {name: course.to_json() for name, course in self.estimator.temperatures if isinstance(course, Ruled)}
         estimator = {"name": self.estimator.name, **rules, **dict(self.estimator.options)}
         return repr(sorted({**shared, "estimator": estimator}.items()))
+
+
+def run_id(config: Mapping[str, Any]) -> str:
+    """The id of the run with this dictionary: the first 16 hex digits of the SHA-256 of its canonical text.
+
+    It is hashed as given: 1 and 1.0 are two texts and so two runs. A `Config` holds a float in a float field, so that a
+    value typed on a command line and one from a recipe meet.
+    """
+    return identify(canonical(config))
+
+
+def canonical(config: Mapping[str, Any]) -> str:
+    """The one JSON text of a dictionary: sorted keys, no spaces, no NaN."""
+    try:
+        return json.dumps(config, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"a config holds finite numbers, strings, booleans, lists and dictionaries only ({error}): got {config!r}"
+        ) from error
+
+
+def identify(text: str) -> str:
+    """The id that belongs to a canonical text."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _check_optimiser(config: Config) -> None:

@@ -23,7 +23,7 @@ from dst_lab.fleet.provenance import own_sources
 from dst_lab.plans import Plan, Recipes
 from dst_lab.records import Reader, remaining
 from dst_lab.runs import Config
-from dst_lab.store import Record, Store, run_id
+from dst_lab.store import Record, Store
 from dst_lab.tasks import TASKS
 
 Round = Callable[["Outcome", Sequence[Config], Store], None]
@@ -112,7 +112,7 @@ def follow(
             if outcome.failed or outcome.left or not in_time:
                 break
         notes = plan.notes(Reader(records).scores())
-        ids = [run_id(config.to_dict()) for config in wanted]
+        ids = [config.run_id for config in wanted]
         lacking = without_network(records, ids) if job.networks else ()
         return Followed(not missing, rounds, notes, len(missing), len(wanted), lacking)
 
@@ -170,7 +170,7 @@ def _round(
     """
     if job.checkpoint_seconds is not None:
         job = replace(job, checkpoints=Checkpoints(folder_of(store.path), job.checkpoint_seconds, job.say))
-    wanted = {run_id(config.to_dict()): config for config in configs}
+    wanted = {config.run_id: config for config in configs}
     finished, checkpoints = store.finished(), job.checkpoints
     pending = {run: config for run, config in wanted.items() if run not in finished}
     outcome = Outcome(len(wanted) + before, len(wanted) + before - len(pending))
@@ -242,4 +242,4 @@ def _name(config: Config) -> str:
     values = {**config.estimator.to_dict(), "lr": f"{config.lr:g}", "seed": config.seed}
     estimator = values.pop("name")
     text = " ".join(f"{name}={value}" for name, value in values.items())
-    return f"{config.task} {estimator} {text} ({run_id(config.to_dict())})"
+    return f"{config.task} {estimator} {text} ({config.run_id})"

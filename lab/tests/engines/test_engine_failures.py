@@ -11,7 +11,7 @@ from dst_lab.engines import chunk
 from dst_lab.engines.engine import Job
 from dst_lab.engines.local import LocalEngine
 from dst_lab.fleet.loop import Fleet
-from dst_lab.store import Store, StoreError, run_id
+from dst_lab.store import Store, StoreError
 from dst_lab.tasks import TASKS
 from dst_lab.train import Outcome
 from dst_lab.train import train as train_runs
@@ -64,7 +64,7 @@ def test_the_chunk_is_halved_until_the_failing_run_stands_alone(plan, train, row
     fleets.clear()
     outcome = train(plan)
     assert fleets == [list(range(8)), [0, 1, 2, 3], [0, 1], [2, 3], [2], [3], [4, 5, 6, 7]]
-    bad = run_id(plan[2].to_dict())
+    bad = plan[2].run_id
     name = f"stochastic-binary decoupled tau_f=0.5 tau_b=0.7 lr=0.003 seed=2 ({bad})"
     failed = {name: outcome.failed[name]}
     assert failed[name].startswith("ZeroDivisionError: no good (test_engine_failures.py:")

@@ -13,7 +13,7 @@ from dst_lab.engines.local import LocalEngine
 from dst_lab.estimators import Choice
 from dst_lab.fleet.checkpoint import Checkpoint, Checkpoints
 from dst_lab.fleet.loop import Fleet, TrainingStoppedError
-from dst_lab.store import Store, StoreError, run_id
+from dst_lab.store import Store, StoreError
 from dst_lab.train import Outcome
 from dst_lab.train import train as train_runs
 
@@ -115,7 +115,7 @@ def test_a_plan_of_many_tasks_and_estimators(mixed, train, rows, tmp_path) -> No
     assert outcome == Outcome(wanted=14, already=0, trained=14, diverged=1, left=0)
     assert sorted(steps.sizes) == [1, 2, 2, 2, 2, 2, 3]
     together = rows(tmp_path / "a.sqlite")
-    assert together.keys() == {run_id(config.to_dict()) for config in mixed}
+    assert together.keys() == {config.run_id for config in mixed}
     for config in mixed:
         train([config], "alone.sqlite")
     assert rows(tmp_path / "alone.sqlite") == together
@@ -181,7 +181,7 @@ def test_a_checkpoint_under_another_name_is_not_mistaken(plan, train, rows, tmp_
     train(plan[:2], after=15)
     folder = tmp_path / "a.sqlite.checkpoints"
     (mine,) = folder.iterdir()
-    theirs = Checkpoints(folder).of([run_id(config.to_dict()) for config in plan[2:]]).path
+    theirs = Checkpoints(folder).of([config.run_id for config in plan[2:]]).path
     mine.rename(theirs)
     outcome, steps = train(plan)
     assert outcome is not None

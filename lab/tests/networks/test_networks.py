@@ -15,7 +15,7 @@ from dst_lab.engines.engine import Job
 from dst_lab.engines.local import LocalEngine
 from dst_lab.estimators import Choice
 from dst_lab.fleet.task import pixels
-from dst_lab.store import Store, StoreError, run_id
+from dst_lab.store import Store, StoreError
 from dst_lab.train import train
 from small import SMALL
 from torch import nn
@@ -133,7 +133,7 @@ def test_what_a_rule_ended_with_is_kept(tmp_path, task, small) -> None:
     config = small(task, estimator=Choice.make("decoupled", tau_f="self", tau_b="self"))
     with Store.open(tmp_path / "a.sqlite", write=True) as store:
         train([config], LocalEngine(CPU), store, Job(networks=True))
-        run = run_id(config.to_dict())
+        run = config.run_id
         history, again = store.history(run), dst_lab.evaluate(store, run)
         for name, value in again.items():
             assert np.array_equal(value, history[name].values[-1], equal_nan=True), name
@@ -209,6 +209,6 @@ def test_a_resumed_run_is_kept_as_the_undisturbed_one(tmp_path, small) -> None:
                 with pytest.raises(TrainingStoppedError):
                     train([config], LocalEngine(CPU), store, Job(stop=lambda: next(asked) == 20))  # noqa: B023
             train([config], LocalEngine(CPU), store, Job(networks=True))
-            tensors.append(store.network(run_id(config.to_dict())))
+            tensors.append(store.network(config.run_id))
     assert tensors[0].keys() == tensors[1].keys()
     assert all(np.array_equal(tensors[0][name], tensors[1][name]) for name in tensors[0])

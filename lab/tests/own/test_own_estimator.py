@@ -16,7 +16,7 @@ from dst_lab.fleet import provenance
 from dst_lab.fleet.chooser import Chooser, drawn_at
 from dst_lab.fleet.loop import Fleet, TrainingStoppedError
 from dst_lab.fleet.streams import Source, Streams, Use
-from dst_lab.store import Store, run_id
+from dst_lab.store import Store
 from dst_lab.tasks import TASKS
 from dst_lab.train import train
 
@@ -112,8 +112,8 @@ def test_one_that_is_relaxed_has_the_runs_own_noise(
     assert content(first) == content(second)
     with Store.open(tmp_path / "a.sqlite", write=True) as store:
         train([config], LocalEngine(CPU), store, Job(networks=True))
-        history = store.history(run_id(config.to_dict()))
-        for name, value in dst_lab.evaluate(store, run_id(config.to_dict())).items():
+        history = store.history(config.run_id)
+        for name, value in dst_lab.evaluate(store, config.run_id).items():
             assert np.array_equal(value, history[name].values[-1], equal_nan=True), name
 
 

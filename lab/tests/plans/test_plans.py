@@ -10,7 +10,6 @@ from dst_lab.plans import Adaptive, Confirm, Grid, Lookup, Plan, Sequential, Sev
 from dst_lab.plans.plan import best, edge, value_of, with_value
 from dst_lab.plans.sequential import beyond
 from dst_lab.runs import Config
-from dst_lab.store import run_id
 from dst_lab.tasks.bias_variance import BiasVarianceConfig
 from dst_lab.tasks.stochastic_binary import StochasticBinaryConfig
 from studies.paper.following import Annealed
@@ -37,13 +36,13 @@ def follow(plan: Plan, value: Callable[[Config], float]) -> tuple[dict[str, Conf
     trained: dict[str, Config] = {}
 
     def lookup(config: Config) -> float | None:
-        return value(config) if run_id(config.to_dict()) in trained else None
+        return value(config) if config.run_id in trained else None
 
     for _ in range(10):
         missing = [config for config in plan.wanted(lookup) if lookup(config) is None]
         if not missing:
             return trained, lookup
-        trained |= {run_id(config.to_dict()): config for config in missing}
+        trained |= {config.run_id: config for config in missing}
     raise AssertionError("the plan does not end")
 
 
@@ -151,9 +150,9 @@ def test_adaptive_goes_on_from_half_a_batch_and_asks_for_nothing_else() -> None:
     value = surface(0.3, 0.9)
     whole, _ = follow(plan, value)
     known: set[str] = set()
-    lookup = lambda config: value(config) if run_id(config.to_dict()) in known else None  # noqa: E731
+    lookup = lambda config: value(config) if config.run_id in known else None  # noqa: E731
     while missing := [config for config in plan.wanted(lookup) if lookup(config) is None]:
-        known |= {run_id(config.to_dict()) for config in missing[:5]}  # killed after five runs, again and again
+        known |= {config.run_id for config in missing[:5]}  # killed after five runs, again and again
     assert known == whole.keys()
 
 
@@ -225,7 +224,7 @@ def test_confirmation_follows_what_was_chosen_with_fresh_seeds() -> None:
 )
 def test_the_papers_recipes_have_the_papers_size(name: str, runs: int) -> None:
     wanted = RECIPES.plans[name]("paper").wanted(lambda _: None)
-    assert len({run_id(config.to_dict()) for config in wanted}) == runs
+    assert len({config.run_id for config in wanted}) == runs
     assert len(RECIPES.plans[name]("quick").wanted(lambda _: None)) <= 80
 
 

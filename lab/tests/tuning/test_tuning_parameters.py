@@ -11,7 +11,6 @@ import pytest
 import torch
 from dst_lab.estimators import Choice
 from dst_lab.store import Store
-from dst_lab.store.record import run_id
 from dst_lab.tuning.own import OwnConfig
 
 
@@ -47,7 +46,7 @@ def test_configs_are_equal_where_their_runs_are_one() -> None:
     """1, 1.0 and True are three texts in a record, and so three runs."""
     base = OwnConfig(estimator=Choice.make("softmax_ste", tau=1.0), objective="f")
     configs = [base.with_value("scale", value) for value in (1, 1.0, True, (1,), (1.0,))]
-    assert len({run_id(config.to_dict()) for config in configs}) == len(set(configs)) == 5
+    assert len({config.run_id for config in configs}) == len(set(configs)) == 5
 
 
 @pytest.mark.parametrize("plan", ["grid", "sequential"])

@@ -16,7 +16,7 @@ from dst_lab.fleet.provenance import provenance
 from dst_lab.fleet.recording import records_of
 from dst_lab.fleet.task import Task
 from dst_lab.runs import Config
-from dst_lab.store import Record, StoreError, run_id
+from dst_lab.store import Record, StoreError
 from dst_lab.tasks import TASKS
 
 MOST = {"cpu": 64, "cuda": 2048}
@@ -47,7 +47,7 @@ def train_chunk(task: Task, configs: Sequence[Config], job: Job, sharers: int = 
     """
     fit = _size(task, configs, job, sharers)
     members, rest = list(configs[:fit]), list(configs[fit:])
-    checkpoint = job.checkpoints.of(ids(members)) if job.checkpoints else None
+    checkpoint = job.checkpoints.of([config.run_id for config in members]) if job.checkpoints else None
     late = False
 
     def ended() -> bool:
@@ -116,10 +116,6 @@ def halves(configs: Sequence[Config]) -> list[list[Config]]:
     return [list(configs[:middle]), list(configs[middle:])] if middle else []
 
 
-def ids(configs: Sequence[Config]) -> list[str]:
-    return [run_id(config.to_dict()) for config in configs]
-
-
 def by_fleet(configs: Sequence[Config]) -> list[list[Config]]:
     """The runs that can be trained as one program, together, in the plan's order."""
     groups: dict[str, list[Config]] = {}
@@ -135,7 +131,7 @@ def fleet_of(config: Config) -> str:
 
 def _size(task: Task, configs: Sequence[Config], job: Job, sharers: int) -> int:
     """How many of these runs to train together."""
-    runs, most = ids(configs), job.fleet or len(configs)
+    runs, most = [config.run_id for config in configs], job.fleet or len(configs)
     for started in job.checkpoints.started(runs) if job.checkpoints else []:
         # What was started goes on as it is, even where less fits by now: in pieces it would start again.
         if started == runs[: len(started)] and len(started) <= most:

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from dst_lab.replace import resolved, writing
-from dst_lab.store import run_id
 
 if TYPE_CHECKING:
     from dst_lab.fleet.loop import Fleet
@@ -59,7 +58,7 @@ class Checkpoint:
             packed |= {f"history/{number}/{name}": values for name, values in row.items()}
         head = {
             "format": FORMAT,
-            "runs": _runs(fleet),
+            "runs": [config.run_id for config in fleet.members],
             "device": fleet.device.type,
             "source": fleet.sources,
             "step": fleet.step,
@@ -90,7 +89,7 @@ class Checkpoint:
         except ValueError as error:
             head, arrays, why = {}, {}, str(error)
         else:
-            if head["format"] == FORMAT and head["runs"] != _runs(fleet):
+            if head["format"] == FORMAT and head["runs"] != [config.run_id for config in fleet.members]:
                 return False
             why = _unfit(head, arrays, fleet)
         if why:
@@ -121,10 +120,6 @@ def runs_of(path: Path) -> list[str] | None:
         except Exception:
             # What numpy, zipfile and json raise for damaged bytes has no end; none of it matters here.
             return None
-
-
-def _runs(fleet: "Fleet") -> list[str]:
-    return [run_id(config.to_dict()) for config in fleet.members]
 
 
 def state(fleet: "Fleet") -> dict[str, Tensor]:

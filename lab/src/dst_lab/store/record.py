@@ -1,7 +1,5 @@
 """A finished run, as the engine hands it over and as the store hands it back."""
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dst_lab.runs import complete
+from dst_lab.runs import canonical, complete, run_id
 from dst_lab.store.errors import StoreError
 
 STATUSES = ("done", "diverged", "failed", "stopped")
@@ -110,32 +108,11 @@ class Run:
         return int(self.config["seed"])
 
 
-def canonical(config: Mapping[str, Any]) -> str:
-    """The one JSON text of a config: sorted keys, no spaces, no NaN."""
-    try:
-        return json.dumps(config, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise StoreError(
-            f"a config holds finite numbers, strings, booleans, lists and dictionaries only ({error}): got {config!r}"
-        ) from error
-
-
-def identify(text: str) -> str:
-    """The id that belongs to a canonical text: the first 16 hex digits of its SHA-256."""
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def run_id(config: Mapping[str, Any]) -> str:
-    """The id of the run with this config.
-
-    The config is hashed as given: 1 and 1.0 are two texts and so two runs. Whoever builds configs normalises them
-    (a float field holds a float), so that a value typed on a command line and one from a recipe meet.
-    """
-    return identify(canonical(config))
-
-
 def _check_config(config: Mapping[str, Any]) -> None:
-    canonical(config)
+    try:
+        canonical(config)
+    except ValueError as error:
+        raise StoreError(str(error)) from error
     estimator, seed = config.get("estimator"), config.get("seed")
     named = isinstance(estimator, Mapping) and isinstance(estimator.get("name"), str)
     whole = isinstance(seed, int) and not isinstance(seed, bool) and abs(seed) < 2**63

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dst_lab.runs import canonical, identify
 from dst_lab.store import blob
 from dst_lab.store.errors import StoreError
-from dst_lab.store.record import Record, canonical, identify
+from dst_lab.store.record import Record
 
 # Plain tables with checks, not STRICT ones: SQLite before 3.37 cannot even open a file that has a STRICT table.
 SCHEMA = """

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from dst_lab.replace import TABLE_ENDING
+from dst_lab.runs import canonical
 from dst_lab.store.errors import StoreError
-from dst_lab.store.record import Record, Series, canonical
+from dst_lab.store.record import Record, Series
 
 
 def is_table(path: Path) -> bool:
