@@ -77,6 +77,8 @@ def as_restructured_text(app: Any, what: str, name: str, obj: object, options: o
         lines[0] = lines[0].replace(": ", " - ", 1)
     out: list[str] = []
     section = False
+    common = r"    [a-z_, ]+: see `decoupled_st\.(categorical|binary)`\."  # one bullet for each name otherwise
+    lines[:] = [line for line in lines if not re.fullmatch(common, line)]
     for i, line in enumerate(lines):
         if re.fullmatch(r"(Args|Returns|Raises|Example|Examples|Reference|References|Attributes):", line):
             section = True
