@@ -1,12 +1,15 @@
 """Runs the examples in README.md, docs/ and docstrings as tests."""
 
+import contextlib
+import io
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sybil import Sybil
-from sybil.parsers.markdown import PythonCodeBlockParser
+from sybil import Example, Sybil
+from sybil.evaluators.python import PythonEvaluator
+from sybil.parsers.markdown import CodeBlockParser
 
 # Triton comes with CUDA builds of torch only.
 _HERE = Path(__file__).parent
@@ -43,10 +46,21 @@ def restore(page: dict[str, Any]) -> None:
         table.update(before | built_in)
 
 
+def run_block(example: Example) -> None:
+    """Run a block of a page. What it prints must stand in it as comments."""
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        PythonEvaluator()(example)
+    for line in printed.getvalue().splitlines():
+        assert f"# {line}" in example.parsed, f"the block prints {line!r}, which none of its comments shows"
+
+
 pytest_collect_file = Sybil(
-    parsers=[PythonCodeBlockParser()], patterns=["README.md", "docs/*.md"], path=str(Path(__file__).parent),
-    setup=remember, teardown=restore,
-).pytest()  # fmt: skip
+    parsers=[CodeBlockParser("python", run_block)],
+    patterns=["README.md", "docs/*.md"],
+    path=str(Path(__file__).parent),
+    setup=remember,
+    teardown=restore,
+).pytest()
 
 
 @pytest.fixture(autouse=True, scope="session")
