@@ -75,6 +75,14 @@ def test_commands_of_the_pages_are_parsed_and_their_recipes_exist(line: str, mon
         assert args.what in study.recipes.plans
 
 
+@pytest.mark.parametrize("study", ["paper", "codebooks"])
+def test_a_study_lists_its_recipes_or_says_that_it_has_none(cli, study: str) -> None:
+    recipes = known.study(ROOT / "lab/studies" / study).recipes.plans
+    said = cli("sweep", "--study", ROOT / "lab/studies" / study).out
+    assert f"study {study}" in said
+    assert ("has no recipes" in said) == (not recipes)
+
+
 @pytest.mark.parametrize("line", TYPED)
 def test_examples_are_commands_that_there_are(line: str) -> None:
     words = shlex.split(re.split(r" {2,}|, then| > ", line)[0])

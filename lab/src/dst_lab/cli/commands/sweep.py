@@ -75,7 +75,9 @@ def _list_of_recipes(studies: Iterable[Study]) -> str:
     """Every recipe of these studies with what it trains, as wide as the terminal."""
     width, parts = shutil.get_terminal_size().columns - 2, []
     for study in studies:
-        parts += [f"recipes of the study {study.name}:"] if study.recipes.plans else []
+        parts.append(
+            f"recipes of the study {study.name}:" if study.recipes.plans else f"the study {study.name} has no recipes"
+        )
         for recipe in study.recipes.plans:
             about = " ".join(study.recipes.about(recipe).partition("\n\n")[0].split())
             parts.append(f"  {recipe}")
