@@ -10,8 +10,10 @@ Every tensor of a run has a leading run axis in front: all runs of a fleet are o
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from dst_lab.cli.main import main  # before torch, whose threads then sleep while they wait
+
+# isort: split
 import torch
-from dst_lab.cli.main import main
 from dst_lab.fleet.chooser import Chooser
 from dst_lab.fleet.task import FORWARDS, Choosers, Metrics, Parameters, Task
 from dst_lab.runs import Config

@@ -75,3 +75,11 @@ def test_the_engine_ray_trains_it(package: Path, tmp_path: Path) -> None:
     done = dst(package, "run", "routing", *SHORT, "--store", store, "--engine", "ray", "--workers", "1")
     assert done.returncode == 0, done.stderr
     assert "routing" in dst(package, "show", "--store", store).stdout
+
+
+def test_the_threads_of_a_task_of_ones_own_sleep_while_they_wait(package: Path) -> None:
+    """Torch's threads ask the environment when torch is loaded; the laboratory sets it only before that."""
+    others = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    code = "import my_routing, os; print(os.environ.get('OMP_WAIT_POLICY'))"
+    ended = subprocess.run([sys.executable, "-c", code], cwd=package, env=others, capture_output=True, text=True)
+    assert (ended.stdout, ended.stderr) == ("passive\n", "")
