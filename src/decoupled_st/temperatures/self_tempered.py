@@ -93,11 +93,11 @@ class SelfTempered(Rule):
         return self.low == 0 and self.draw is None
 
     def start(self, runs: Sequence[int] = (), device: torch.device | str | None = None) -> State:
-        whole = {name: torch.zeros(tuple(runs), dtype=torch.int64, device=device) for name in ("passes", "usages")}
-        real = {
-            name: torch.zeros(tuple(runs), dtype=torch.float32, device=device) for name in ("first", "scale", "usage")
+        counts = ("passes", "usages")
+        return {
+            name: torch.zeros(tuple(runs), dtype=torch.int64 if name in counts else torch.float32, device=device)
+            for name in (*counts, "first", "scale", "usage")
         }
-        return {**whole, **real}
 
     def observe(self, state: State, view: View) -> State:
         passes = state["passes"] + 1
@@ -114,7 +114,7 @@ class SelfTempered(Rule):
             "first": torch.where((state["first"] == 0) & known, s, state["first"]),
             "scale": _towards(state["scale"], s, known, rate),
         }
-        if self._enough and self._few(view) > 0:
+        if self.steps is None and self._few(view) > 0:
             m, known = usage(view)
             known = known & measured
             usages = after["usages"] = state["usages"] + known
@@ -124,33 +124,27 @@ class SelfTempered(Rule):
 
     def temperatures(self, state: State, view: View) -> Taus:
         factor, floor, ceiling = self._least(view)
-        least = (factor * state["first"]).clamp(floor, ceiling)
-        most = self.most * torch.maximum(least, self.share * state["first"])
-        tau_b = (self.share * state["scale"]).clamp(least, most)
-        few = self._few(view)
-        quiet = self.low * least if self.draw is None else torch.full_like(least, self.draw)  # tau_f when it has fallen
-        if few == 0:
-            return Taus(view.spread(quiet), view.spread(tau_b))
-        left = torch.zeros_like(least)
-        if self.steps:
-            left = (1 - state["passes"].float() / (self.fall * self.steps)).clamp(min=0.0)
-        if self._enough:
-            left = torch.where(state["usages"] > 0, torch.maximum(left, 1 - state["usage"] / self._enough), left)
-        return Taus(view.spread(quiet + (self.high - quiet) * (few * left)), view.spread(tau_b))
-
-    @property
-    def _enough(self) -> float:
-        """The usage below which tau_f is raised; 0 where usage is not measured."""
-        return 0.0 if self.steps else self.enough
+        b = (factor * state["first"]).clamp(floor, ceiling)
+        most = self.most * torch.maximum(b, self.share * state["first"])
+        tau_b = (self.share * state["scale"]).clamp(b, most)
+        q = self.low * b if self.draw is None else torch.full_like(b, self.draw)
+        w = self._few(view)
+        if w == 0:
+            return Taus(view.spread(q), view.spread(tau_b))
+        if self.steps is not None:
+            r = (1 - state["passes"].float() / (self.fall * self.steps)).clamp(min=0.0)
+        else:
+            r = torch.where(state["usages"] > 0, (1 - state["usage"] / self.enough).clamp(min=0.0), 0.0)
+        return Taus(view.spread(q + (self.high - q) * (w * r)), view.spread(tau_b))
 
     def _least(self, view: View) -> tuple[float, float, float]:
-        """(factor, low, high): the least tau_b is the first pass's scale times the factor, held between the two. A
+        """(factor, floor, ceiling): b is the first pass's scale times the factor, held between the two. A
         choice among more categories has a warmer floor; of logits that are parameters there is no ceiling."""
         floor = max(self.floor, self.draw or 0.0) * math.sqrt(math.log2(max(view.categories, 2)))
         return (1.0, floor, max(self.ceiling, floor)) if view.batch_dims else (self.parameters, floor, _LARGEST)
 
     def _few(self, view: View) -> float:
-        """1 for few bits, down to 0 for many; 0 for logits that are parameters and for a draw that is held."""
+        """w: 1 for few bits, down to 0 for many; 0 for logits that are parameters and for a draw that is held."""
         held = self.draw is not None or not view.batch_dims
         return 0.0 if held else min(max(2 - view.bits / self.few_bits, 0.0), 1.0)
 
