@@ -218,17 +218,6 @@ class Choice:
         """The library's class of the estimator."""
         return kind_of(self.name)
 
-    @property
-    def rules(self) -> dict[str, str]:
-        """The temperatures that rules set -> a label of the rule: its name, with a number after it where there is
-        another of that name and other constants."""
-        courses = {key: course for key, course in self.temperatures if isinstance(course, Ruled)}
-        labels: dict[Ruled, str] = {}
-        for course in courses.values():
-            before = sum(course.name == other.name for other in labels)
-            labels.setdefault(course, f"{course.name}-{before + 1}" if before else course.name)
-        return {key: labels[course] for key, course in courses.items()}
-
     def to_dict(self) -> dict[str, Any]:
         temperatures = {key: course.to_json() for key, course in self.temperatures}
         return {"name": self.name, **temperatures, **dict(self.options)}

@@ -210,25 +210,23 @@ def _chunks(
 
 
 def _say_of_other_code(configs: Sequence[Config], store: Store, job: Job) -> None:
-    """A sentence for each task, estimator or rule of one's own of which the store has runs by another version of its
+    """A sentence for each task, estimator or rule from outside of which the store has runs by another version of its
     module."""
     if not job.progress:
         return
-    known = {(config.task, config.estimator.name, *config.estimator.rules): config for config in configs}
-    named: set[str] = set()
-    for config in known.values():
+    marks: dict[tuple[str, str], str] = {}
+    for config in {config.fleet_key(): config for config in configs}.values():
         for part, (name, mark) in own_sources(TASKS[config.task], config.estimator).items():
-            runs = [run for run in store.runs() if name in _parts(run.config)]
-            origins = {run.provenance_id: run.id for run in runs}
-            # Runs that were recorded before there was such a mark say none, and count as of this version.
-            marks = {key: store.provenance(run).get(part, mark) for key, run in origins.items()}
-            others = sum(marks[run.provenance_id] != mark for run in runs)
-            if others and name not in named:
-                named.add(name)
-                job.say(
-                    f"{others:,} of the {len(runs):,} recorded runs of {name} were trained by another version of "
-                    "its module, and count as they are: where that matters, give another --store, or remove them"
-                )
+            marks[part, name] = mark
+    for (part, name), mark in marks.items():
+        runs = [run for run in store.runs() if name in _parts(run.config)]
+        # Runs that were recorded before there was such a mark have none, and count as of this version.
+        others = sum(store.provenance(run.id).get(part, mark) != mark for run in runs)
+        if others:
+            job.say(
+                f"{others:,} of the {len(runs):,} recorded runs of {name} were trained by another version of "
+                "its module, and count as they are: where that matters, give another --store, or remove them"
+            )
 
 
 def _parts(config: Mapping[str, Any]) -> list[str]:

@@ -165,13 +165,13 @@ def test_a_run_of_a_rule_is_itself_in_any_fleet(small, name) -> None:
 
 def test_two_rules_of_a_name_in_one_estimator_keep_apart(small) -> None:
     choice = Choice.make("decoupled", tau_f="self:high=8", tau_b="self:share=0.5")
-    assert choice.rules == {"tau_f": "self", "tau_b": "self-2"}
     one = fleet([small("categorical-autoencoder", estimator=choice, epochs=2)])
     advance = one.stepper()
     for _ in range(2):
         advance()
     assert one.rules is not None
     assert len(one.rules.state) == 2 * len(temperatures.SelfTempered(steps=None).start())
+    assert one.rules.parts == {"tau_f": ("self", "f"), "tau_b": ("self-2", "b")}
     first, second = one.rules.rules.values()
     assert (first.high, first.share) == (8, 0.125)
     assert (second.high, second.share) == (4, 0.5)

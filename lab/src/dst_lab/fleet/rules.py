@@ -28,9 +28,16 @@ class Rules:
 
     def __init__(self, choice: Choice, runs: int, device: torch.device, steps: int) -> None:
         self.runs, self.device = runs, device
-        labels, ruled = choice.rules, ruled_parts(choice)
-        self.parts = {name: (labels[name], part) for name, _, part in ruled}
-        self.rules = {labels[name]: rule_of(course, steps) for name, course, _ in ruled}
+        self.parts: dict[str, tuple[str, str]] = {}
+        """Temperature -> (label of its rule, which of the rule's two temperatures it is)."""
+        self.rules: dict[str, Rule] = {}
+        """By their names; a second one of a name, with other constants, is NAME-2."""
+        labels: dict[Ruled, str] = {}
+        for name, course, part in ruled_parts(choice):
+            if course not in labels:
+                labels[course] = f"{course.name}-2" if course.name in self.rules else course.name
+                self.rules[labels[course]] = rule_of(course, steps)
+            self.parts[name] = labels[course], part
         self.states: list[dict[str, State]] = []
         self.last: list[dict[str, Tensor]] = []
         """At each place, the temperatures [runs] of the latest pass of training; the mean where they differ inside."""
