@@ -69,18 +69,6 @@ def test_bad_input_is_refused(name: str) -> None:
         call()
 
 
-def test_guidance_raises_the_reward_and_stays_near_where_it_is_held() -> None:
-    state, logits = dst.masked.start(32, 5, 3), torch.randn(32, 5, 3, generator=torch.Generator().manual_seed(0))
-    masked = state[..., -1] == 1
-    free, held = (dst.masked.guide(logits, state, reward, EXACT, steps=40, lr=0.2, beta=beta) for beta in (0.0, 1.0))
-    rewards = [q.softmax(-1)[..., 0].mean() for q in (logits, held, free)]
-    assert rewards[0] < rewards[1] < rewards[2]
-    assert rewards[2] > 0.9
-    near, far = (dst.masked.kl(q, logits, masked).mean() for q in (held, free))
-    assert near < 0.1 < far
-    assert not free.requires_grad
-
-
 def test_the_divergence_holds_guidance_at_its_optimum() -> None:
     """Of E_q[r] - KL(q || p) with a reward linear in one token: q = p exp(r), normalised."""
     state, logits = dst.masked.start(1, 1, 3, dtype=torch.float64), torch.tensor([[[0.3, -0.2, 0.5]]]).double()

@@ -43,11 +43,8 @@ def modules() -> list[tuple[nn.Module, torch.Tensor]]:
 
 
 def test_the_choice_is_made_at_the_rules_temperatures() -> None:
-    rule, choice, state = (
-        SelfTempered(steps=None),
-        dst.nn.Categorical(SelfTempered(steps=None), dim=1),
-        SelfTempered(steps=None).start(),
-    )
+    rule, choice = SelfTempered(steps=None), dst.nn.Categorical(SelfTempered(steps=None), dim=1)
+    state = rule.start()
     mask = torch.tensor([True] * 7 + [False]).view(8, 1)
     for step in range(4):
         logits = (3 * (step + 1) * torch.randn(16, 8, 4)).requires_grad_()
@@ -150,15 +147,11 @@ def test_deterministic_takes_the_argmax_with_the_rules_gradient() -> None:
 
 
 def test_other_estimators() -> None:
-    gumbel, noise, logits = (
-        dst.nn.Categorical(Tempered(SelfTempered(steps=None), dst.GumbelSTE())),
-        torch.randn(6, 4),
-        None,
-    )
+    gumbel = dst.nn.Categorical(Tempered(SelfTempered(steps=None), dst.GumbelSTE()))
     for _ in range(2):
         logits = (40 * torch.randn(6, 4)).requires_grad_()
         tau = SelfTempered(steps=None).temperatures(gumbel.tempering.state, View.of(logits)).b
-        z, want = gumbel(logits, noise=noise), dst.categorical.gumbel_ste(logits, tau=tau, noise=noise)
+        z, want = gumbel(logits, noise=logits), dst.categorical.gumbel_ste(logits, tau=tau, noise=logits)
         got, expected = (torch.autograd.grad(out[:, 0].sum(), logits)[0] for out in (z, want))
         assert torch.equal(z, want)
         assert torch.allclose(got, expected)
