@@ -238,8 +238,8 @@ _library.define(
     "str metric) -> (Tensor q, Tensor index, Tensor top, Tensor peak, Tensor rest)"
 )
 _library.define(
-    "codebook_backward(Tensor grad, Tensor index, Tensor top, Tensor peak, Tensor rest, Tensor x, Tensor codes, "
-    "Tensor? mask, Tensor tau_b, Tensor scale, Tensor? seed, str metric, bool learned) -> (Tensor, Tensor, Tensor)"
+    "codebook_backward(Tensor x, Tensor codes, Tensor? mask, Tensor tau_b, Tensor scale, Tensor? seed, Tensor index, "
+    "Tensor top, Tensor peak, Tensor rest, Tensor grad, str metric, bool learned) -> (Tensor, Tensor, Tensor)"
 )
 _library.define("codebook_nearest(Tensor x, Tensor codes, Tensor? mask, str metric) -> Tensor")
 
@@ -282,17 +282,17 @@ def _forward(
 
 
 def _backward(
-    grad: Tensor,
-    index: Tensor,
-    top: Tensor,
-    peak: Tensor,
-    rest: Tensor,
     x: Tensor,
     codes: Tensor,
     mask: Tensor | None,
     tau_b: Tensor,
     scale: Tensor,
     seed: Tensor | None,
+    index: Tensor,
+    top: Tensor,
+    peak: Tensor,
+    rest: Tensor,
+    grad: Tensor,
     metric: str,
     learned: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -343,23 +343,23 @@ def _like(x: Tensor, *_: object) -> tuple[Tensor, ...]:
     return x.new_empty(x.shape), index, torch.empty_like(index), peak, torch.empty_like(peak)
 
 
-def _backward_like(
-    grad: Tensor, index: Tensor, top: Tensor, peak: Tensor, rest: Tensor, x: Tensor, codes: Tensor, *_: object
-) -> tuple[Tensor, Tensor, Tensor]:
-    return x.new_empty(x.shape), codes.new_empty(codes.shape), torch.empty_like(peak)
+def gradients_like(x: Tensor, codes: Tensor, *_: object) -> tuple[Tensor, Tensor, Tensor]:
+    """New tensors for the gradients of x, of the codes and of the temperature."""
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    return x.new_empty(x.shape), codes.new_empty(codes.shape), x.new_empty(x.shape[:2], dtype=dtype)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     x, codes, mask, tau_f, tau_b, scale, seed, ctx.metric = inputs
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(*output[1:], x, codes, mask, tau_b, scale, seed if tau_f is None else None)
+    ctx.save_for_backward(x, codes, mask, tau_b, scale, seed if tau_f is None else None, *output[1:])
 
 
 def _gradient(ctx: Any, grad: Tensor | None, *_: object) -> tuple[Tensor | None, ...]:
     if grad is None:
         return (None,) * 8
     learned = ctx.needs_input_grad[4]
-    to_x, to_codes, to_tau = torch.ops.decoupled_st.codebook_backward(grad, *ctx.saved_tensors, ctx.metric, learned)
+    to_x, to_codes, to_tau = torch.ops.decoupled_st.codebook_backward(*ctx.saved_tensors, grad, ctx.metric, learned)
     return to_x, to_codes, None, None, to_tau if learned else None, None, None, None
 
 
@@ -375,6 +375,6 @@ _library.impl("codebook", _forward, "CompositeExplicitAutograd")
 _library.impl("codebook_backward", _backward, "CompositeExplicitAutograd")
 torch.library.register_fake("decoupled_st::codebook_nearest", _nearest_like)
 torch.library.register_fake("decoupled_st::codebook", _like)
-torch.library.register_fake("decoupled_st::codebook_backward", _backward_like)
+torch.library.register_fake("decoupled_st::codebook_backward", gradients_like)
 torch.library.register_autograd("decoupled_st::codebook", _gradient, setup_context=_save)
 torch.library.register_autograd("decoupled_st::codebook_backward", _refuse)

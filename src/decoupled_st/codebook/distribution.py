@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from decoupled_st.codebook.choice import gradients_like
 from decoupled_st.codebook.chunked import Softmax, Weigh, choose, columns_of, pull_back, rows_of, stacked
 from decoupled_st.codebook.inputs import check_index, prepare
 from decoupled_st.codebook.scores import Scores
@@ -108,8 +109,8 @@ _library.define(
     "(Tensor entropy, Tensor mean, Tensor log_prob, Tensor top, Tensor peak, Tensor rest)"
 )
 _library.define(
-    "codebook_distribution_backward(Tensor? entropy, Tensor? mean, Tensor? log_prob, Tensor top, Tensor peak, "
-    "Tensor rest, Tensor x, Tensor codes, Tensor? mask, Tensor tau, Tensor? index, str metric, bool learned) "
+    "codebook_distribution_backward(Tensor x, Tensor codes, Tensor? mask, Tensor tau, Tensor? index, Tensor top, "
+    "Tensor peak, Tensor rest, Tensor? entropy, Tensor? mean, Tensor? log_prob, str metric, bool learned) "
     "-> (Tensor, Tensor, Tensor)"
 )
 
@@ -162,17 +163,17 @@ def _log_prob(scores: Scores, p: Softmax, index: Tensor) -> Tensor:
 
 
 def _backward(
-    entropy: Tensor | None,
-    mean: Tensor | None,
-    log_prob: Tensor | None,
-    top: Tensor,
-    peak: Tensor,
-    rest: Tensor,
     x: Tensor,
     codes: Tensor,
     mask: Tensor | None,
     tau: Tensor,
     index: Tensor | None,
+    top: Tensor,
+    peak: Tensor,
+    rest: Tensor,
+    entropy: Tensor | None,
+    mean: Tensor | None,
+    log_prob: Tensor | None,
     metric: str,
     learned: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -218,34 +219,21 @@ def _like(
     return rows[0], mean, rows[1], torch.empty(x.shape[:2], dtype=torch.int64, device=x.device), rows[2], rows[3]
 
 
-def _backward_like(
-    entropy: Any,
-    mean: Any,
-    log_prob: Any,
-    top: Tensor,
-    peak: Tensor,
-    rest: Tensor,
-    x: Tensor,
-    codes: Tensor,
-    *_: object,
-) -> tuple[Tensor, Tensor, Tensor]:
-    return x.new_empty(x.shape), codes.new_empty(codes.shape), torch.empty_like(peak)
-
-
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     x, codes, mask, tau, index, ctx.metric = inputs
     ctx.set_materialize_grads(False)
     ctx.of_index = index is not None
-    ctx.save_for_backward(*output[3:], x, codes, mask, tau, index)
+    ctx.save_for_backward(x, codes, mask, tau, index, *output[3:])
 
 
 def _gradient(ctx: Any, entropy: Any, mean: Any, log_prob: Any, *_: object) -> tuple[Tensor | None, ...]:
     used = (None, None, log_prob) if ctx.of_index else (entropy, mean, None)
     if all(grad is None for grad in used):
         return (None,) * 6
-    call = torch.ops.decoupled_st.codebook_distribution_backward
     learned = ctx.needs_input_grad[3]
-    to_x, to_codes, to_tau = call(*used, *ctx.saved_tensors, ctx.metric, learned)
+    to_x, to_codes, to_tau = torch.ops.decoupled_st.codebook_distribution_backward(
+        *ctx.saved_tensors, *used, ctx.metric, learned
+    )
     return to_x, to_codes, None, to_tau if learned else None, None, None
 
 
@@ -259,6 +247,6 @@ def _refuse(ctx: Any, *_: object) -> None:
 _library.impl("codebook_distribution", _forward, "CompositeExplicitAutograd")
 _library.impl("codebook_distribution_backward", _backward, "CompositeExplicitAutograd")
 torch.library.register_fake("decoupled_st::codebook_distribution", _like)
-torch.library.register_fake("decoupled_st::codebook_distribution_backward", _backward_like)
+torch.library.register_fake("decoupled_st::codebook_distribution_backward", gradients_like)
 torch.library.register_autograd("decoupled_st::codebook_distribution", _gradient, setup_context=_save)
 torch.library.register_autograd("decoupled_st::codebook_distribution_backward", _refuse)

@@ -18,7 +18,7 @@ from decoupled_st.estimators.surrogate import scattered
 from decoupled_st.kernels import recomputed, transformed
 from decoupled_st.nn.chooser import check_deterministic, check_grad_scale, one_node
 from decoupled_st.nn.moving import MovingMeans, means_of_tokens, random_rows
-from decoupled_st.nn.quantiser import Quantised, Quantiser, check_codes, check_losses, check_size, squared_error
+from decoupled_st.nn.quantiser import Quantised, Quantiser, check_codes, check_size, squared_error
 from decoupled_st.nn.replicas import broadcast_from_first
 from decoupled_st.nn.settable import check_settable, keep
 from decoupled_st.nn.tokens import Tokens
@@ -33,9 +33,9 @@ _CHOICES = tuple(registered(name) for name in FORMS)
 LOSSES = {"ema": ("commitment", "entropy"), "gradient": ("commitment", "codebook", "entropy")}
 """The losses that go with each way of moving the codes."""
 _SEEN = 16
-"""Rows of a batch whose scores a rule sees: enough for their scale, and few compared with the rows themselves."""
+"""Rows of a batch from which a rule measures scores: enough for their scale, and few compared with the rows."""
 _LEAST = 32
-"""Rows that a rule is shown, some of them again if need be: a codebook is many bits, however small the batch."""
+"""Rows in a rule's view, each as often as it takes: a codebook is many bits, however small the batch."""
 FEATURES = 16
 """Features of a code: enough for 262,144 codes, and no more than the search does at full speed."""
 _SPLIT = 0.1
@@ -122,7 +122,11 @@ class Codebook(Quantiser):
             raise ValueError(f"update must be one of {', '.join(LOSSES)}, got {update!r}")
         if metric not in METRICS:
             raise ValueError(f"metric must be one of {', '.join(METRICS)}, got {metric!r}")
-        check_losses(losses, LOSSES[update])
+        known = LOSSES[update]
+        if not isinstance(losses, (list, tuple, set, Mapping)) or any(loss not in known for loss in losses):
+            raise ValueError(
+                f"losses must be some of {', '.join(known)}, as a list, or as a dict with their weights, got {losses!r}"
+            )
         if dim % heads:
             raise ValueError(f"dim must be a multiple of heads, got dim={dim} and heads={heads}")
         project = alone or features is not None
@@ -220,7 +224,7 @@ class Codebook(Quantiser):
         counts = self.training and not recomputed()
         if self.means is not None and counts and valid is not None:
             self.means.advance(self.weight.view(self.heads, self.codes, -1), self._flat(z), valid.reshape(-1))
-        q, index = self._choose(z, rows.dtype if valid is not None else z.dtype, mask, generator=generator, seed=seed)
+        q, index = self._choose(z, rows.dtype, mask, generator=generator, seed=seed)
         chosen = index if valid is None else self._of_tokens(index, valid)
         if counts:
             self._count_pass(z, chosen)

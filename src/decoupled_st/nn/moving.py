@@ -24,15 +24,15 @@ def sums_and_numbers(z: Tensor, index: Tensor, codes: int) -> Tensor:
     heads = z.shape[1]
     at = torch.where(index < 0, heads * codes, index + torch.arange(heads, device=index.device) * codes)
     rows = torch.cat([z, torch.ones_like(z[..., :1])], -1).flatten(0, 1)
-    found = rows.new_zeros(heads * codes + 1, rows.shape[-1]).index_add_(0, at.flatten(), rows)
-    return sum_over_replicas(found[:-1]).view(heads, codes, -1)
+    totals = rows.new_zeros(heads * codes + 1, rows.shape[-1]).index_add_(0, at.flatten(), rows)
+    return sum_over_replicas(totals[:-1]).view(heads, codes, -1)
 
 
 def means_of_tokens(codes: Tensor, z: Tensor, index: Tensor) -> Tensor:
     """Codes [H, K, D] as the means of their tokens z [N, H, D]; those without tokens as they are."""
-    found = sums_and_numbers(z.to(codes.dtype), index, codes.shape[1])
-    n = found[..., -1:]
-    return torch.where(n > 0, found[..., :-1] / n.clamp(min=1), codes)
+    totals = sums_and_numbers(z.to(codes.dtype), index, codes.shape[1])
+    n = totals[..., -1:]
+    return torch.where(n > 0, totals[..., :-1] / n.clamp(min=1), codes)
 
 
 def random_rows(source: Tensor, count: int, apart: float) -> Tensor:

@@ -1,6 +1,5 @@
 """What the quantisers have in common: vectors in, codes out, and counts of what was chosen."""
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -134,11 +133,3 @@ def check_codes(codes: object) -> int:
     if size >= 2**31:
         raise ValueError(f"there may be at most 2^31 - 1 codes, got {size}: use heads or residual stages")
     return size
-
-
-def check_losses(losses: object, known: tuple[str, ...]) -> None:
-    """Names of losses, with or without weights."""
-    if not isinstance(losses, (list, tuple, set, Mapping)) or any(loss not in known for loss in losses):
-        raise ValueError(
-            f"losses must be some of {', '.join(known)}, as a list, or as a dict with their weights, got {losses!r}"
-        )

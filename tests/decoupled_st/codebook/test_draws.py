@@ -30,16 +30,6 @@ def test_frequencies_are_those_of_the_softmax(call: str, metric: str) -> None:
     assert abs(chi2 - free) < 5 * (2 * free) ** 0.5
 
 
-def test_rows_are_independent() -> None:
-    """Two rows that follow each other agree as often as two independent draws do: sum p^2, within 5 standard errors."""
-    codes = torch.randn(200, 3, generator=torch.Generator().manual_seed(1))
-    row, N = torch.tensor([[0.5, -0.2, 0.1]]), 20_000
-    _, index = dst.codebook.decoupled(row.expand(N, 3), codes, tau_f=1.0, tau_b=1.0, seed=3)
-    same = (torch.softmax(row[0].double() @ codes.double().T, -1) ** 2).sum()
-    agree = (index[::2] == index[1::2]).double().mean()
-    assert abs(agree - same) < 5 * (same * (1 - same) / (N / 2)) ** 0.5
-
-
 @pytest.mark.parametrize("call", ["decoupled", "gumbel_ste"])
 def test_the_same_for_every_tile(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
     generator = torch.Generator().manual_seed(2)

@@ -29,13 +29,6 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiles, "tiling", lambda kernel, *_: sizes[kernel])
 
 
-def run(call: str, inputs: tuple[Tensor, Tensor], g: Tensor, on: bool, **options: object) -> tuple[Tensor, ...]:
-    dst.use_kernels(on)
-    leaves = [t.detach().requires_grad_() for t in inputs]
-    q, index = getattr(dst.codebook, call)(*leaves, **options)
-    return index, q.detach(), *torch.autograd.grad(q, leaves, g)
-
-
 def dense_gradients(inputs: tuple[Tensor, Tensor], g: Tensor, index: Tensor, tau: float, metric: str) -> list[Tensor]:
     """Plain torch in the inputs' own dtype, with the choice given."""
     x, codes = (t.detach().requires_grad_() for t in inputs)
@@ -74,16 +67,49 @@ CALLS = {
 }
 
 
+def check_equal(call: str, leaves: dict[str, Tensor], **options: object) -> None:
+    """Fused and chunked: the same index, codes, and gradients of all leaves."""
+    results = []
+    for on in (True, False):
+        dst.use_kernels(on)
+        own = {name: leaf.detach().requires_grad_() for name, leaf in leaves.items()}
+        q, index = getattr(dst.codebook, call)(**own, **options)
+        results.append((index, q, *torch.autograd.grad(q, list(own.values()), random(*q.shape, seed=3).to(q.device))))
+    (index, q, *gradients), (same_index, same_q, *others) = results
+    assert torch.equal(index, same_index)
+    torch.testing.assert_close(q, same_q, rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(gradients, others, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("metric", METRICS)
 def test_equal_to_the_chunked_version(call: str, metric: str, small_tiles: None, device: str) -> None:
+    """With a mask, and codes that are a transposed table."""
     name, options = CALLS[call]
-    inputs, g = (random(19, 7).to(device), random(7, 301, seed=2).to(device).T), random(19, 7, seed=3).to(device)
-    mask = random(301, seed=4).to(device) > -0.5
-    fused, plain = (run(name, inputs, g, on, metric=metric, mask=mask, **options) for on in (True, False))
-    assert torch.equal(fused[0], plain[0])
-    assert torch.equal(fused[1], plain[1])
-    torch.testing.assert_close(fused[2:], plain[2:], rtol=1e-4, atol=1e-5)
+    leaves = {"x": random(19, 7).to(device), "codes": random(7, 301, seed=2).to(device).T}
+    check_equal(name, leaves, metric=metric, mask=random(301, seed=4).to(device) > -0.5, **options)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_learned_temperature(metric: str, small_tiles: None, device: str) -> None:
+    """By the kernels for products and cosines; by the chunked version for distances, which the kernels decline."""
+    leaves = {"x": random(20, 5), "codes": random(150, 5, seed=2), "tau_b": random(20, 1, seed=4).abs() + 0.3}
+    leaves = {name: leaf.to(device) for name, leaf in leaves.items()}
+    check_equal("decoupled", leaves, tau_f=0.0, metric=metric, grad_scale=0.5)
+
+
+def test_heads_temperatures_and_scales_per_row(small_tiles: None, device: str) -> None:
+    leaves = {"x": random(9, 2, 5).to(device), "codes": random(2, 150, 5, seed=2).to(device)}
+    names = ("tau_f", "tau_b", "grad_scale")
+    by_row = {name: random(9, 2, 1, seed=i).abs().add(0.3).to(device) for i, name in enumerate(names, 6)}
+    by_row["tau_f"][::2] = 0.0
+    check_equal("decoupled", leaves, metric="l2", seed=1, **by_row)
+
+
+def test_keys_values_and_a_bias(small_tiles: None, device: str) -> None:
+    shapes = {"x": (19, 7), "codes": (301, 7), "values": (301, 5), "bias": (301,)}
+    leaves = {name: random(*shape, seed=i).to(device) for i, (name, shape) in enumerate(shapes.items())}
+    check_equal("decoupled", leaves, tau_f=0.5, tau_b=0.7, metric="l2", seed=1)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -95,7 +121,9 @@ def test_errors_are_at_most_twice_plain_torchs(
     options, squares, luck = {"tau_f": 0.0, "tau_b": 0.7, "metric": metric}, torch.zeros(2, 2), torch.zeros(2)
     for draw in range(3):  # of one draw a single row decides
         x, codes, g = (random(n, D, seed=10 * draw + i).to(device, dtype) for i, n in ((1, N), (2, K), (3, N)))
-        index, q, *gradients = run("decoupled", (x, codes), g, True, **options)
+        leaves = x.requires_grad_(), codes.requires_grad_()
+        q, index = dst.codebook.decoupled(*leaves, **options)
+        gradients = torch.autograd.grad(q, leaves, g)
         assert torch.equal(q, codes[index])
         exact = dense_gradients((x.double(), codes.double()), g.double(), index, 0.7, metric)
         plain = dense_gradients((x, codes), g, index, 0.7, metric)
@@ -149,20 +177,6 @@ def test_the_nearest_code(
         assert torch.equal(index, scores.argmax(-1))
 
 
-def test_keys_values_and_a_bias(small_tiles: None, device: str) -> None:
-    x, keys, values = (random(*shape, seed=i).to(device) for i, shape in enumerate(((19, 7), (301, 7), (301, 5))))
-    bias, g = random(301, seed=5).to(device), random(19, 5, seed=6).to(device)
-    results = []
-    for on in (True, False):
-        dst.use_kernels(on)
-        leaves = [t.detach().requires_grad_() for t in (x, keys, values, bias)]
-        options = {"values": leaves[2], "bias": leaves[3], "metric": "l2", "seed": 1}
-        q, index = dst.codebook.decoupled(*leaves[:2], tau_f=0.5, tau_b=0.7, **options)
-        results.append((index, q, *torch.autograd.grad(q, leaves, g)))
-    assert torch.equal(results[0][0], results[1][0])
-    torch.testing.assert_close(results[0][1:], results[1][1:], rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize("call", ["drawn", "perturbed"])
 def test_draws_are_the_same_for_every_tile(call: str, monkeypatch: pytest.MonkeyPatch, device: str) -> None:
     name, options = CALLS[call]
@@ -187,32 +201,6 @@ def test_the_noise_is_the_plain_versions(device: str) -> None:
         rows, quads = torch.arange(5, device=device).unsqueeze(-1), torch.arange(25, device=device).unsqueeze(0)
         plain = gumbel(key, rows, quads, torch.float32)
         torch.testing.assert_close(write_out(key, 5, 100, gumbel=True), plain, rtol=1e-5, atol=1e-5)
-
-
-def test_heads_temperatures_and_scales_per_row(small_tiles: None, device: str) -> None:
-    inputs = random(9, 2, 5).to(device), random(2, 150, 5, seed=2).to(device)
-    g = random(9, 2, 5, seed=3).to(device)
-    by_row = {
-        name: random(9, 2, 1, seed=seed).abs().add(0.3).to(device)
-        for seed, name in enumerate(("tau_f", "tau_b", "grad_scale"), 6)
-    }
-    by_row["tau_f"][::2] = 0.0
-    fused, plain = (run("decoupled", inputs, g, on, metric="l2", seed=1, **by_row) for on in (True, False))
-    assert torch.equal(fused[0], plain[0])
-    torch.testing.assert_close(fused[2:], plain[2:], rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("metric", METRICS)
-def test_a_learned_temperature(metric: str, small_tiles: None, device: str) -> None:
-    """By the kernels for products and cosines; by the chunked version for distances, which the kernels decline."""
-    x, codes, g = (t.to(device) for t in (random(20, 5), random(150, 5, seed=2), random(20, 5, seed=3)))
-    gradients = []
-    for on in (True, False):
-        dst.use_kernels(on)
-        tau = (random(20, 1, seed=4).abs() + 0.3).to(device).requires_grad_()
-        q, _ = dst.codebook.decoupled(x, codes, tau_f=0.0, tau_b=tau, metric=metric, grad_scale=0.5)
-        gradients.append(torch.autograd.grad(q, tau, g)[0])
-    torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-5)
 
 
 def test_where_one_code_is_all_but_certain(device: str) -> None:

@@ -133,9 +133,8 @@ def test_stages_are_initialised_by_rows_that_repeat_and_by_rounded_ones() -> Non
     assert (alike.stages[1].weight == 0).all()
 
 
-@pytest.mark.parametrize("metric", ["l2", "cosine"])
-def test_residual_stages_compile_as_one_graph(metric: str) -> None:
-    module = dst.nn.ResidualCodebook(16, 6, ARGMAX, stages=3, metric=metric).eval()
+def test_residual_stages_compile_as_one_graph() -> None:
+    module = dst.nn.ResidualCodebook(16, 6, ARGMAX, stages=3, metric="cosine").eval()
     x = torch.randn(30, 6)
     q, index, _ = torch.compile(module, fullgraph=True, backend="aot_eager")(x)
     assert torch.equal(index, module(x).index)
@@ -169,30 +168,16 @@ def test_residual_stages_in_half_precision(dtypes: tuple[torch.dtype, torch.dtyp
     assert torch.equal(module.decode(index), q)
 
 
-def test_a_row_with_nan_has_no_code_in_any_stage() -> None:
-    module = dst.nn.ResidualCodebook(16, 4, ARGMAX, stages=3)
-    x = torch.randn(5, 4)
-    x[2, 1] = float("nan")
-    index = module.encode(x)
-    assert index[2].tolist() == [-1, -1, -1]
-    assert torch.equal(index, module(x).index)
-
-
 @pytest.mark.parametrize("dropout", [False, True])
 def test_residual_stages_share_the_projection_and_revive(dropout: bool) -> None:
     torch.manual_seed(0)
     book = dst.nn.ResidualCodebook(K, D, stages=3, dropout=dropout, features=4, axis=1)
     for step in range(150):
-        q, index, loss = book(tokens(5 * 40, step).reshape(5, 40, D).movedim(-1, 1))
-    assert loss.dim() == 0
-    assert q.shape == (5, D, 40)
-    used = (index >= 0).float().mean((0, 1))
-    assert used[0] == 1
+        index = book(tokens(5 * 40, step).reshape(5, 40, D).movedim(-1, 1)).index
+    assert (index[..., 0] >= 0).all()
     x = tokens(500, 999).reshape(5, 100, D).movedim(-1, 1)
-    q, index, _ = book.eval()(x)
+    index = book.eval()(x).index
     assert (index >= 0).all()
-    assert torch.equal(index, book.encode(x))
-    torch.testing.assert_close(book.decode(index), q)
     rows = x.movedim(1, -1)
     z = book.tokens(rows.reshape(-1, D), torch.ones(500, dtype=torch.bool), measure=False).reshape(5, 100, -1)
     errors = []

@@ -169,7 +169,7 @@ def test_a_start_at_k_means(update: str, heads: int) -> None:
     torch.testing.assert_close(book.weight.detach().view(heads, 8, 3), codes)
 
 
-def test_an_image_of_nan_is_its_own_affair() -> None:
+def test_a_nan_in_one_image_does_not_change_the_others() -> None:
     options = {"axis": 1}
     books = [dst.nn.Codebook(K, D, **options) for _ in range(2)]
     books[1].load_state_dict(books[0].state_dict())
