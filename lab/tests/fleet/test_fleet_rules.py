@@ -40,21 +40,22 @@ def test_values(text: str, values: dict[float, float]) -> None:
         ("2:0.25:linear", "2.0:0.25:linear"),
         ("2.0:0.25:linear:1", "2.0:0.25:linear"),
         ("2:.25:cosine:.50", "2.0:0.25:cosine:0.5"),
+        ("confidence", "confidence"),
+        ("self:high=8.0:share=.25", "self:high=8:share=0.25"),
+        ("self:share=0.25:high=08.", "self:high=8:share=0.25"),
+        ("self:steps=100", "self:steps=100"),
     ],
 )
 def test_one_text_each(given: object, written: float | str) -> None:
-    schedule = Schedule.parse(given)
-    assert schedule.to_json() == written
-    assert str(schedule.to_json()) == str(written)
-    again = Schedule.parse(written)
-    assert again.to_json() == written
-    assert [again.at(i / 7) for i in range(8)] == [schedule.at(i / 7) for i in range(8)]
+    choice = Choice.make("decoupled", tau_f=given, tau_b=1.0)
+    assert str(choice.to_dict()) == str({"name": "decoupled", "tau_f": written, "tau_b": 1.0})
+    assert Choice.make(**choice.to_dict()).to_dict() == choice.to_dict()
 
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("hot", "a number or start:end:shape"),
+        ("hot", r"a number or start:end:shape.*or a rule \(self, confidence\), got 'hot'"),
         ("1:2", "a number or start:end:shape"),
         ("1:x:linear", "a number or start:end:shape"),
         ("-1", "finite and at least 0, got -1.0"),
@@ -65,11 +66,14 @@ def test_one_text_each(given: object, written: float | str) -> None:
         ("1:2:linear:1.5", "a share of training above 0 and at most 1, got 1.5"),
         ("1:0:exponential", "cannot begin or end at 0, got 1.0 and 0.0"),
         ("1:0.5:constant", "a constant temperature has one value, got 1.0:0.5"),
+        ("self:high", 'a rule is written as "self" or "self:high=8:share=0.25", got'),
+        ("self:high=x", "the constant high of the rule self takes a number, got 'x'"),
+        ("self:high=1:high=2", "a rule is written as"),
     ],
 )
-def test_what_is_no_schedule_is_told(text: str, complaint: str) -> None:
-    with pytest.raises(ValueError, match=complaint):
-        Schedule.parse(text)
+def test_what_is_no_temperature_is_told(text: str, complaint: str) -> None:
+    with pytest.raises(ValueError, match=f"tau_f: .*{complaint}"):
+        Choice.make("decoupled", tau_f=text, tau_b=1.0)
 
 
 def test_every_step_of_a_fleet_has_its_own_temperatures(small, name) -> None:
@@ -91,35 +95,6 @@ SELF = Choice.make("decoupled", tau_f="self", tau_b="self")
 
 def fleet(configs) -> Fleet:
     return Fleet(TASKS[configs[0].task](configs[0], None, torch.device("cpu")), configs)
-
-
-@pytest.mark.parametrize(
-    ("text", "written"),
-    [
-        ("confidence", "confidence"),
-        ("self:high=8.0:share=.25", "self:high=8:share=0.25"),
-        ("self:share=0.25:high=08.", "self:high=8:share=0.25"),
-        ("self:steps=100", "self:steps=100"),
-    ],
-)
-def test_a_rule_is_written_and_read(text: str, written: str) -> None:
-    choice = Choice.make("decoupled", tau_f=text, tau_b=1.0)
-    assert choice.to_dict() == {"name": "decoupled", "tau_f": written, "tau_b": 1.0}
-    assert Choice.make(**choice.to_dict()) == choice
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("slef", r"tau_b: a temperature is a number or start:end:shape.*or a rule \(self, confidence\), got 'slef'"),
-        ("self:high", 'tau_b: a rule is written as "self" or "self:high=8:share=0.25", got'),
-        ("self:high=x", "tau_b: the constant high of the rule self takes a number, got 'x'"),
-        ("self:high=1:high=2", "tau_b: a rule is written as"),
-    ],
-)
-def test_what_is_no_rule_is_told(text: str, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Choice.make("decoupled", tau_f=1, tau_b=text)
 
 
 def test_one_temperature_for_both_takes_no_rule() -> None:

@@ -80,34 +80,20 @@ def test_a_fresh_process_computes_what_was_recorded_bit_for_bit(trained) -> None
 
 
 @pytest.mark.parametrize("run", range(4), ids=[choice.name for choice in CHOICES])
-def test_a_loaded_classifier_has_the_recorded_accuracy(trained, run) -> None:
+@pytest.mark.parametrize("task", ["stochastic-binary", "logic-gates", "categorical-autoencoder"])
+def test_a_loaded_network_has_the_recorded_loss_and_accuracy(trained, task, run) -> None:
     """By the argmax: accuracy exactly, the loss to float32's rounding of a sum."""
-    found, history = runs_of(trained, "stochastic-binary", seed=1)[run]
-    network, images = dst_lab.load(trained, found.id), data.load("digits").test
-    scores, labels = network(pixels(images, CPU)), torch.from_numpy(images.labels)
-    accuracy, loss = (scores.argmax(-1) == labels).float().mean(), F.cross_entropy(scores, labels)
-    assert accuracy.item() == pytest.approx(history["test_accuracy_argmax"].values[-1], abs=1e-6)
-    assert loss.item() == pytest.approx(history["test_loss_argmax"].values[-1], rel=1e-5)
-
-
-@pytest.mark.parametrize("run", range(4), ids=[choice.name for choice in CHOICES])
-def test_a_loaded_logic_network_has_the_recorded_accuracy(trained, run) -> None:
-    found, history = runs_of(trained, "logic-gates", seed=1)[run]
-    images = data.load_levels("digits", 3).test
-    scores = dst_lab.load(trained, found.id)(torch.from_numpy(data.bits(images.images, 3)).float())
-    labels = torch.from_numpy(images.labels)
-    assert (scores.argmax(-1) == labels).float().mean().item() == pytest.approx(
-        history["test_accuracy_argmax"].values[-1], abs=1e-6
-    )
-    assert F.cross_entropy(scores, labels).item() == pytest.approx(history["test_loss_argmax"].values[-1], rel=1e-5)
-
-
-@pytest.mark.parametrize("run", range(4), ids=[choice.name for choice in CHOICES])
-def test_a_loaded_autoencoder_has_the_recorded_loss(trained, run) -> None:
-    found, history = runs_of(trained, "categorical-autoencoder", seed=1)[run]
-    x = pixels(data.load("digits").test, CPU)
-    output = dst_lab.load(trained, found.id)(x)
-    loss = F.binary_cross_entropy_with_logits(output, x, reduction="none").sum(-1).mean()
+    found, history = runs_of(trained, task, seed=1)[run]
+    digits = data.load("digits").test
+    x = pixels(digits, CPU)
+    if task == "logic-gates":
+        x = torch.from_numpy(data.bits(data.load_levels("digits", 3).test.images, 3)).float()
+    output, labels = dst_lab.load(trained, found.id)(x), torch.from_numpy(digits.labels)
+    if task == "categorical-autoencoder":
+        loss = F.binary_cross_entropy_with_logits(output, x, reduction="none").sum(-1).mean()
+    else:
+        loss, accuracy = F.cross_entropy(output, labels), (output.argmax(-1) == labels).float().mean()
+        assert accuracy.item() == pytest.approx(history["test_accuracy_argmax"].values[-1], abs=1e-6)
     assert loss.item() == pytest.approx(history["test_loss_argmax"].values[-1], rel=1e-5)
 
 

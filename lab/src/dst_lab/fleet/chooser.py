@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 import decoupled_st as dst
-from dst_lab.estimators import Choice, Kind, is_own, takes_noise
+from dst_lab.estimators import Choice, is_own, takes_noise
 from dst_lab.fleet.rules import Rules
 from dst_lab.fleet.streams import Source
 
@@ -50,30 +50,22 @@ class Chooser:
             dim = None if kind == "binary" else -1
             taus |= self.rules.taus(self.place, logits, dim=dim, batch_dims=batch_dims, observe=self.observe)
             self.place += 1
-        if self.source is None:
-            return argmax(self.kind, kind, logits, taus)
+        if self.source is None:  # the gradient is the surrogate's at the logits themselves, where it has one
+            without_draw = getattr(dst, kind)
+            if self.kind.backward is None:
+                return without_draw.identity_ste(logits)
+            return without_draw.decoupled(logits, tau_f=0.0, tau_b=taus[self.kind.backward])
         estimator = self.kind.functions[kind]
         # One's own gets its noise whatever its value says: should it draw, then not from torch's global generator.
         if not (takes_noise(self.kind) or is_own(self.kind)):
             return estimator(logits, **taus, **self.options)
-        noise = self._noise("logistic" if kind == "binary" else "gumbel", logits.shape[1:])
-        return estimator(logits, noise=noise, **taus, **self.options)
-
-    def _noise(self, kind: str, shape: torch.Size) -> Tensor:
-        """[runs, *shape], or [noises, runs, *shape] where the estimator takes several."""
-        assert self.source is not None
-        noises = int(self.options.get("samples", 1))
+        law = "logistic" if kind == "binary" else "gumbel"
+        shape, noises = logits.shape[1:], int(self.options.get("samples", 1))
         if noises == 1:
-            return self.source.noise(kind, shape)
-        return self.source.noise(kind, (noises, *shape)).transpose(0, 1)
-
-
-def argmax(estimator: Kind, kind: str, logits: Tensor, taus: Mapping[str, Tensor]) -> Tensor:
-    """The choice without any draw, with the gradient of the surrogate at the logits themselves where it has one."""
-    estimators = getattr(dst, kind)
-    if estimator.backward is None:
-        return estimators.identity_ste(logits)
-    return estimators.decoupled(logits, tau_f=0.0, tau_b=taus[estimator.backward])
+            noise = self.source.noise(law, shape)
+        else:
+            noise = self.source.noise(law, (noises, *shape)).transpose(0, 1)  # [noises, runs, ...]
+        return estimator(logits, noise=noise, **taus, **self.options)
 
 
 def drawn_at(choose: Chooser, logits: Tensor) -> Tensor:

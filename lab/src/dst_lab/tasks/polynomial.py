@@ -98,7 +98,8 @@ class Polynomial(Task):
         """[runs]: the mean loss of choices drawn from softmax(logits / tau); at tau = 0 that of the argmax."""
         tau = along(tau, logits)
         soft = torch.softmax(logits / torch.where(tau == 0, 1.0, tau), -1)
-        share = torch.where(tau == 0, _argmax(logits), soft)
+        certain = nn.functional.one_hot(logits.argmax(-1), logits.shape[-1]).to(logits)
+        share = torch.where(tau == 0, certain, soft)
         return (share * self.losses.to(logits)).sum(-1).mean(-1)
 
     def evaluate(self, parameters: Parameters, choosers: Choosers) -> Metrics:
@@ -167,7 +168,3 @@ def _drawn_at(choose: Chooser, logits: Tensor) -> Tensor:
     """[runs], or [runs, latents, 1] where a rule sets it row by row; the logits are the same for all images."""
     tau = drawn_at(choose, logits.unsqueeze(1))
     return tau if tau.dim() == 1 else tau.squeeze(1)
-
-
-def _argmax(logits: Tensor) -> Tensor:
-    return nn.functional.one_hot(logits.argmax(-1), logits.shape[-1]).to(logits)
