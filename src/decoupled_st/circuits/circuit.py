@@ -68,7 +68,11 @@ class Circuit:
     def __post_init__(self) -> None:
         object.__setattr__(self, "input_names", tuple(self.input_names))
         for name in ("gates", "left", "right", "outputs"):
-            object.__setattr__(self, name, _as_numbers(name, getattr(self, name)))
+            value = getattr(self, name)
+            if not isinstance(value, Tensor) or value.dim() != 1 or value.is_floating_point() or value.is_meta:
+                raise TypeError(f"{name} must be a tensor of integers with one dimension, got {value!r}")
+            # Its own: the caller may fill theirs again.
+            object.__setattr__(self, name, value.detach().to("cpu", torch.int64, copy=True))
         self._check_names()
         self._check_graph()
         self._check_outputs()
@@ -79,28 +83,22 @@ class Circuit:
         for name in self.input_names:
             if not is_name(name):
                 raise ValueError(f"a name of an input is made of ASCII letters, digits and marks, got {name!r}")
-        if len(set(self.input_names)) < len(self.input_names):
-            twice = next(name for name, count in Counter(self.input_names).items() if count > 1)
-            raise ValueError(f"names of inputs must differ, got {twice!r} twice")
+        if twice := [name for name, count in Counter(self.input_names).items() if count > 1]:
+            raise ValueError(f"names of inputs must differ, got {twice[0]!r} twice")
 
     def _check_graph(self) -> None:
         if not len(self.gates) == len(self.left) == len(self.right):
             sizes = f"{len(self.gates)}, {len(self.left)} and {len(self.right)}"
             raise ValueError(f"gates, left and right must be equally long, got {sizes}")
-        if not _within(self.gates, 0, 16):
+        if not _within(self.gates, 16):
             raise ValueError("gates are numbered from 0 to 15")
         own = torch.arange(self.inputs, self.inputs + len(self.gates), device="cpu")
         for name, side in (("left", self.left), ("right", self.right)):
-            wrong = ((side < 0) | (side >= own)).nonzero()
-            if len(wrong):
-                gate = int(wrong[0])
-                raise ValueError(
-                    f"each gate comes after the nodes it sees: {name} of gate {gate}, which is node "
-                    f"{gate + self.inputs}, is {int(side[gate])}"
-                )
+            if wrong := ((side < 0) | (side >= own)).nonzero().flatten().tolist():
+                raise ValueError(f"each gate comes after the nodes it sees: {name} of gate {wrong[0]} does not")
 
     def _check_outputs(self) -> None:
-        if not len(self.outputs) or not _within(self.outputs, 0, self.inputs + len(self.gates)):
+        if not len(self.outputs) or not _within(self.outputs, self.inputs + len(self.gates)):
             raise ValueError(f"outputs must name nodes from 0 to {self.inputs + len(self.gates) - 1}, at least one")
         if self.meaning not in MEANINGS:
             raise ValueError(f"meaning must be one of {', '.join(MEANINGS)}, got {self.meaning!r}")
@@ -238,12 +236,5 @@ def is_name(name: object) -> bool:
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 
-def _as_numbers(name: str, value: object) -> Tensor:
-    if not isinstance(value, Tensor) or value.dim() != 1 or value.is_floating_point() or value.is_meta:
-        given = f"{value.dtype} {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-        raise TypeError(f"{name} must be a tensor of integers with one dimension, got {given}")
-    return value.detach().to("cpu", torch.int64, copy=True)  # its own: the caller may fill theirs again
-
-
-def _within(values: Tensor, low: int, high: int) -> bool:
-    return not len(values) or (int(values.min()) >= low and int(values.max()) < high)
+def _within(values: Tensor, end: int) -> bool:
+    return bool(((values >= 0) & (values < end)).all())
