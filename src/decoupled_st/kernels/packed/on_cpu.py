@@ -43,22 +43,22 @@ def forward(x: Tensor, chosen: Tensor, wiring: Tensor, broken: Tensor) -> tuple[
     return y, gates
 
 
-def count(y: Tensor, broken: Tensor, scores: Tensor, tau: float) -> Tensor:
-    images, classes = scores.shape
+def count(y: Tensor, broken: Tensor, counts: Tensor, tau: float) -> Tensor:
+    images, classes = counts.shape
     sizes = (len(y) // classes, classes, images, y.shape[1])
-    _call("count", classes, (y, scores), _FLOAT(tau), *map(_SIZE, sizes))
-    return _broken(scores, broken)
+    _call("count", classes, (y, counts), _FLOAT(tau), *map(_SIZE, sizes))
+    return counts.masked_fill(_columns(broken, classes), torch.nan)
 
 
-def unpack(y: Tensor, broken: Tensor, bits: Tensor) -> Tensor:
-    _call("unpack", len(bits), (y, bits), _SIZE(len(y)), _SIZE(y.shape[1]))
-    return _broken(bits, broken)
+def unpack(y: Tensor, broken: Tensor, images: int) -> Tensor:
+    bits = _empty(torch.float32, images, len(y))
+    _call("unpack", images, (y, bits), _SIZE(len(y)), _SIZE(y.shape[1]))
+    return bits.masked_fill_(_columns(broken, len(y)), torch.nan)
 
 
-def _broken(result: Tensor, broken: Tensor) -> Tensor:
-    """The result with NaN for the runs that are broken."""
-    result.view(len(result), len(broken), -1).masked_fill_(broken[:, None] != 0, torch.nan)
-    return result
+def _columns(broken: Tensor, columns: int) -> Tensor:
+    """True for the columns of a result whose run is broken."""
+    return (broken != 0).repeat_interleave(columns // len(broken))
 
 
 def backward(

@@ -186,17 +186,18 @@ def forward(x: Tensor, chosen: Tensor, wiring: Tensor, broken: Tensor) -> tuple[
     return y, gates
 
 
-def count(y: Tensor, broken: Tensor, scores: Tensor, tau: float) -> Tensor:
-    (images, classes), words = scores.shape, y.shape[1]
+def count(y: Tensor, broken: Tensor, counts: Tensor, tau: float) -> Tensor:
+    (images, classes), words = counts.shape, y.shape[1]
     group = len(y) // classes
     parts = blocks(group, COUNTED)
     sizes = classes, group, words, images, parts, classes // len(broken)
-    launch(_count, classes * parts * words, (y, scores, broken), (), sizes, (COUNTED, 128), 4)
-    return scores / tau
+    launch(_count, classes * parts * words, (y, counts, broken), (), sizes, (COUNTED, 128), 4)
+    return counts / tau
 
 
-def unpack(y: Tensor, broken: Tensor, bits: Tensor) -> Tensor:
-    programs, sizes = blocks(len(y), FEATURES) * y.shape[1], (len(y), y.shape[1], len(bits), len(y) // len(broken))
+def unpack(y: Tensor, broken: Tensor, images: int) -> Tensor:
+    bits = torch.empty(images, len(y), dtype=torch.float32, device=y.device)
+    programs, sizes = blocks(len(y), FEATURES) * y.shape[1], (len(y), y.shape[1], images, len(y) // len(broken))
     launch(_unpack, programs, (y, bits, broken), (), sizes, (FEATURES,), 4)
     return bits
 

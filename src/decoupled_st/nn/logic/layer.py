@@ -25,7 +25,7 @@ _ROUNDING = {torch.float16: 0.1, torch.bfloat16: 0.1}
 
 
 class GateLayer(Chooser):
-    """What layers of gates share: `logits` [..., 16], a `wiring` that is fixed, and how both start.
+    """The base of all layers of gates: `logits` [..., 16], a `wiring` that is fixed, and how both start.
 
     Args:
         estimator: what chooses the gates.
@@ -38,7 +38,7 @@ class GateLayer(Chooser):
 
     wiring: Tensor
     always_random: ClassVar[bool] = True
-    """Whether logits start from N(0, 1) with a residual too."""
+    """True where logits start from N(0, 1) with any residual; False where they do with a residual of 0 alone."""
 
     def __init__(
         self,

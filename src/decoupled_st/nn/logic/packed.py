@@ -40,8 +40,8 @@ class Readers:
             flat = wiring.flatten()
             users = flat.argsort(stable=True)
             starts = torch.searchsorted(flat[users], torch.arange(inputs + 1, device=flat.device))
-            held = wiring.clone() if wiring.is_cpu else wiring  # so that no other gets its address
-            latest = self._latest = state, held, (users, starts)
+            before = wiring.clone() if wiring.is_cpu else wiring  # kept, so that no other tensor gets its address
+            latest = self._latest = state, before, (users, starts)
         return latest[2]
 
     def are_inputs(self, wiring: Tensor, inputs: int) -> bool:
@@ -230,10 +230,10 @@ def apply_network(x: Tensor, words: Tensor, chosen: Sequence[Tensor], stack: Sta
 class _Network(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, words: Tensor, stack: Stack, functions: Any, *chosen: Tensor) -> Tensor:
-        columns, first = stack.classes or stack.widths[-1], 4 * -(-stack.runs // 4)
-        # One fill for both: which runs are broken, and the result, which begins at a multiple of 16 bytes.
-        zeros = torch.zeros(first + len(x) * columns, dtype=torch.float32, device=words.device)
-        broken, result = zeros[: stack.runs], zeros[first:].view(len(x), columns)
+        # One fill for both: which runs are broken, and the counts, which begin at a multiple of 16 bytes.
+        first = 4 * -(-stack.runs // 4)
+        zeros = torch.zeros(first + len(x) * stack.classes, dtype=torch.float32, device=words.device)
+        broken, counts = zeros[: stack.runs], zeros[first:].view(len(x), stack.classes)
         passed, gates = [words], list[Tensor]()
         for rows, wiring in zip(stack.by_layer(chosen), stack.wirings, strict=True):
             y, of_layer = functions.forward(passed[-1], rows, wiring, broken)
@@ -245,8 +245,8 @@ class _Network(torch.autograd.Function):
         ctx.save_for_backward(kept, *chosen, *stack.wirings, *passed, *gates)
         ctx.stack, ctx.functions, ctx.parts = stack, functions, len(chosen)
         if stack.classes:
-            return functions.count(passed[-1], broken, result, stack.tau)
-        return functions.unpack(passed[-1], broken, result)
+            return functions.count(passed[-1], broken, counts, stack.tau)
+        return functions.unpack(passed[-1], broken, len(x))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
