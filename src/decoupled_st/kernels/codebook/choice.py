@@ -50,42 +50,36 @@ def choose(
 
     With `tau_f` the index is drawn; with a seed alone, the scores are perturbed.
     """
-    N, H, _ = scores.x.shape
-    x = scores.x
-    groups = [torch.empty(N, H, dtype=torch.int32, device=x.device) for _ in range(1 if tau_f is None else 2)]
-    peak, total = (torch.empty(N, H, dtype=torch.float32, device=x.device) for _ in range(2))
-    tau_f = None if tau_f is None else as_stored(tau_f)
+    (N, H, _), K, device = scores.x.shape, scores.codes.shape[1], scores.x.device
+    groups = [torch.empty(N, H, dtype=torch.int32, device=device) for _ in range(1 if tau_f is None else 2)]
+    peak, total = (torch.empty(N, H, dtype=torch.float32, device=device) for _ in range(2))
+    given, results = pointers(scores), (groups[0], peak, total, groups[-1])
+    tau_f, tau_b = None if tau_f is None else as_stored(tau_f), as_stored(tau_b)
     perturbed = seed is not None and tau_f is None
     shape = shape_of(scores, "forward", noisy=perturbed)
-    with torch.cuda.device_of(x):
-        _forward[(blocks(N, shape["ROWS"]), H)](
-            groups[0],
-            peak,
-            total,
-            groups[-1],
-            *pointers(scores),
-            tau_f,
-            as_stored(tau_b),
-            seed,
-            N,
-            scores.codes.shape[1],
-            **shape,
-        )
-    top = _best_inside(groups[0], scores, None, seed if perturbed else None, shape["CODES"])
-    index = top if tau_f is None else _best_inside(groups[1], scores, tau_f, seed, shape["CODES"])
+    with torch.cuda.device_of(peak):
+        _forward[(blocks(N, shape["ROWS"]), H)](*results, *given, tau_f, tau_b, seed, N, K, **shape)
+        top = _best_inside(groups[0], scores, given, None, seed if perturbed else None, shape["CODES"])
+        index = top if tau_f is None else _best_inside(groups[1], scores, given, tau_f, seed, shape["CODES"])
     known = total.isfinite() & (peak > -math.inf)
     if tau_f is not None:
         known &= tau_f.reshape(known.shape).isfinite()
     return index.long().where(known, -1), top.long(), peak, total - 1
 
 
-def _best_inside(group: Tensor, scores: Scores, tau_f: Tensor | None, seed: Tensor | None, size: int) -> Tensor:
+def _best_inside(
+    group: Tensor,
+    scores: Scores,
+    given: tuple[Tensor | None, ...],
+    tau_f: Tensor | None,
+    seed: Tensor | None,
+    size: int,
+) -> Tensor:
     """The best code [N, H] of each row's group of `size` codes, drawn with a temperature."""
     N, H, D = scores.x.shape
-    index, width = torch.empty_like(group), width_of(D)
-    given, constants = (*pointers(scores), tau_f, seed, scores.codes.shape[1]), (H, D, scores.metric == "l2")
-    with torch.cuda.device_of(group):
-        _inside[(N * H,)](index, group, *given, *constants, size, width, num_warps=8 if width > 128 else 4)
+    index, width, K = torch.empty_like(group), width_of(D), scores.codes.shape[1]
+    constants = H, D, scores.metric == "l2", size, width
+    _inside[(N * H,)](index, group, *given, tau_f, seed, K, *constants, num_warps=8 if width > 128 else 4)
     return index
 
 
