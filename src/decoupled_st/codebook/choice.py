@@ -165,7 +165,7 @@ def identity_ste(
 
     Args:
         x, codes: as in `decoupled`.
-        generator, seed: accepted as everywhere and not used: nothing is drawn.
+        generator, seed: ignored, since nothing is drawn.
         metric, mask, grad_scale: see the module's docstring; `grad_scale` multiplies the gradient sent to x.
 
     Reference:

@@ -1,4 +1,4 @@
-"""What may be passed as x, codes, mask, temperatures, index and seed; and all of them in one shape.
+"""Checks of x, codes, mask, temperatures, index and seed, which then have one shape.
 
 Values are looked at on a CPU alone: on a GPU that would wait for the device at every call, and there an error upstream
 shows as NaN. Nor are they while torch traces or transforms the call: `vmap` has many values in one.
@@ -53,7 +53,7 @@ class Inputs:
 
 
 def prepare(x: Tensor, codes: Tensor, metric: str, mask: Tensor | None) -> Inputs:
-    """The inputs in one shape and dtype, once they fit together."""
+    """The inputs in one shape and dtype; refuses those that do not fit together."""
     if not torch.compiler.is_compiling():
         refuse_transforms()
     check_floating("x", x)
@@ -83,7 +83,7 @@ def check_floating(name: str, value: object) -> None:
 
 
 def check_per_code(name: str, value: object, codes: Tensor, *, features: bool) -> None:
-    """Refuse what has not one row, or one number, per code."""
+    """Refuse what is not one row per code, or without `features` one number."""
     check_floating(name, value)
     assert isinstance(value, Tensor)
     rows = codes.shape[:-1]

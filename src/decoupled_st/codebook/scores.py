@@ -22,9 +22,9 @@ METRICS = ("dot", "cosine", "l2")
 _COPIED = 2**22
 """Elements that are copied into the dtype of computation at once."""
 _FAR = 8.0
-"""Spreads from which on a median is taken away: nearer than that, it costs three digits at most."""
+"""A median at least so many spreads away from 0 is subtracted: nearer than that, it costs three digits at most."""
 _SAMPLED = 64
-"""At least so many rows, where there are as many, measure the middle and the spread of all."""
+"""Rows on which the middle and the spread of all are measured; all of them where there are fewer."""
 _QUARTILES = 1.35
 """How many standard deviations of a normal distribution lie between its quartiles."""
 _WIDEST = 256
@@ -155,12 +155,12 @@ def _holds_tiles(device: torch.device) -> bool:
 
 
 def _centred(x: Tensor, codes: Tensor, metric: str) -> tuple[Tensor, Tensor]:
-    """x and codes for l2 less the middle of x, in the features where it is far from 0 for the spread of x.
+    """x and codes; for l2 without the middle of x, in the features where it is far from 0 compared with x's spread.
 
     Distances and their gradients stay, but 2 x . e and |e|^2 would be so large there that rounding takes their
     difference. Elsewhere it would cost a rounding more. In half precision x and codes are themselves rounded so.
     Middle and spread are by the quartiles of some rows: a few that lie elsewhere do not move them. The middle
-    is that of x alone: a code far from every row must not move it.
+    is the middle of x alone: a code far from every row must not move it.
     """
     if metric != "l2" or x.dtype not in (torch.float32, torch.float64) or x.shape[0] == 0:
         return x, codes

@@ -45,8 +45,8 @@ def test_codes_that_are_parametrised_are_initialised_and_revived(heads: int) -> 
         assert not optimiser.state[lengths]["exp_avg"].any()
 
 
-def test_codes_that_a_hook_makes_anew_are_not_set_in_vain() -> None:
-    """Pruned, they were forgotten at the next pass, and `revive` said that it had set them."""
+def test_codes_that_a_hook_makes_again_cannot_be_set() -> None:
+    """The hook of a pruned parameter forgets what was set: all that sets codes is refused."""
     module = dst.nn.Codebook(16, 6, dst.Decoupled(tau_f=0.0, tau_b=1.0))
     prune.random_unstructured(module, "weight", amount=0.25)
     x = torch.randn(40, 6)

@@ -116,7 +116,7 @@ def precision(x: Tensor) -> str:
 
 @triton.jit
 def vectors_of(pointer, number, inside, D: tl.constexpr, WIDTH: tl.constexpr, WHOLE: tl.constexpr):
-    """Rows of a matrix, [n, WIDTH], with zeros beyond D and for those that are not there; WHOLE: all are."""
+    """Rows of a matrix, [n, WIDTH], with zeros beyond D and for rows that do not exist; WHOLE: all of them do."""
     feature = tl.arange(0, WIDTH)
     at = pointer + number.to(tl.int64)[:, None] * D + feature[None, :]
     return tl.load(at) if WHOLE else tl.load(at, inside[:, None] & (feature[None, :] < D), other=0.0)
@@ -125,7 +125,7 @@ def vectors_of(pointer, number, inside, D: tl.constexpr, WIDTH: tl.constexpr, WH
 @triton.jit
 def rows_from(start, head, x, N, HEADS: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr,
               WHOLE: tl.constexpr):  # fmt: skip
-    """A block of rows of one head: their numbers among all rows and heads, which of them there are, and their x."""
+    """A block of rows of one head: their numbers among all rows and heads, which of them exist, and their vectors."""
     number = start + tl.arange(0, ROWS)
     valid = number < N
     row = number.to(tl.int64) * HEADS + head
