@@ -116,7 +116,9 @@ def _arms(rows: Rows, title: str, where: Sequence[Place]) -> Table:
             taus = ", ".join(f"{name} {value_text(one.config['estimator'][name])}" for name, _ in TUNED[arm].axes)
             cells.append(f"{loss} ({n}{lost}; {taus}, rate {one.config['lr']:.2g})")
         body.append([label(arm), *cells])
-    about = "Lowest validation loss over training, mean ± standard deviation, and what the search chose."
+    about = (
+        "Lowest validation loss, mean ± standard deviation, and what the search chose; the best of a column in bold."
+    )
     return Table(title, ["estimator", *(place.words for place in where)], body, about)
 
 

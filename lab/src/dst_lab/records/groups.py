@@ -110,12 +110,9 @@ class Group:
         found = {}
         for name, settings in by_estimator.items():
             family = self._family(settings[0].config)
-            tried: dict[str, set[str]] = {"search": set(), "fresh": set()}
-            for row in self.rows.runs.values():
-                config, ended = row.run.config, row.run.status in ENDED
-                if row.run.estimator == name and ended and self._family(config) == family:
-                    tried[_kind(row)].add(setting_key(config))
-            seeds = "fresh" if len(tried["fresh"]) > len(tried["search"]) else "search"
+            own = [one for one in self.settings if one.config["estimator"]["name"] == name]
+            tried = Counter(one.seeds for one in own if self._family(one.config) == family)
+            seeds = "fresh" if tried["fresh"] > tried["search"] else "search"
             found[name] = next((one for one in settings if one.seeds in ("", seeds)), settings[0])
         return found
 
