@@ -12,7 +12,7 @@ from typing import Any
 from dst_lab.cards import estimator, parts, title
 from dst_lab.estimators import temperatures_in
 from dst_lab.records.row import Row, setting_key
-from dst_lab.records.rows import ENDED, Rows, Setting
+from dst_lab.records.rows import ENDED, Reader, Rows, Setting
 from dst_lab.records.summary import cautious, spread_of_seeds, summary
 from dst_lab.runs import FRESH, OWN_FIELDS, WHOLE, complete
 
@@ -174,7 +174,7 @@ def groups(rows: Rows, leave_out: Collection[str] = (), figures: Collection[str]
     listed: list[Group] = []
     for (task, objective), runs in members.items():
         heading, taken = objective or title(task), {group.name for group in listed}
-        own = replace(rows, reader=rows.reader and rows.reader.only(runs))
+        own = replace(rows, reader=Reader(rows.store, runs))
         listed.append(Group(task, heading, _name(heading, taken, figures), own))
     return listed
 

@@ -18,15 +18,11 @@ ENDED = ("done", "diverged")
 
 
 class Reader:
-    """A store as it is now."""
+    """The runs of a store as it is now, or these alone."""
 
     def __init__(self, store: Store, rows: Mapping[str, Row] | None = None) -> None:
         self.store = store
         self.rows = rows if rows is not None else {r.id: Row(r, partial(store.history, r.id)) for r in store.runs()}
-
-    def only(self, rows: Mapping[str, Row]) -> "Reader":
-        """A reader of the same store that has these runs alone."""
-        return Reader(self.store, rows)
 
     def row(self, config: Config) -> Row | None:
         """The run of this config, however it ended; None where the store does not have it."""

@@ -92,13 +92,24 @@ def judge_convergence(rows: Rows, share: float = 0.5, judged: Callable[[str, flo
 
 
 def mark_of_convergence(rows: Rows, share: float = 0.5) -> tuple[float, str]:
-    """The last loss below which a run of the autoencoder has converged, and between what it lies; NaN where none of
-    its searches' runs is there."""
-    ends = _ends(rows)
-    if ends is None:
+    """The last loss below which a run of the autoencoder has converged, and between which losses of its searches it
+    lies: the best and the collapsed solution's. NaN without any run of theirs."""
+    plans = [rows.searches[CATAE.task, role][1] for role in (OURS, *BASELINES)]
+    wanted = dict.fromkeys(config for plan in plans for config in plan.wanted(rows.lookup))
+    histories = [row.history for row in map(rows.find, wanted) if row is not None and row.done]
+    if not histories:
         return math.nan, ""
-    collapsed, best, how = ends
-    return share * collapsed + (1 - share) * best, f"between {best:.4g}, the best, and {collapsed:.4g}, {how}"
+    lowest = [float(history["validation_loss"].values.min()) for history in histories]
+    silent = [
+        float(history["validation_loss"].values[here].min())
+        for history in histories
+        if (here := (history["perplexity"].values < COLLAPSED).all(axis=1)).any()
+    ]
+    worst, how = max(lowest), "the worst search run (none collapsed)"
+    if silent:
+        worst, how = min(silent), f"the lowest of {len(silent)} search runs while collapsed"
+    best = min(lowest)
+    return share * worst + (1 - share) * best, f"between {best:.4g}, the best, and {worst:.4g}, {how}"
 
 
 def converged_below(rows: Rows) -> float:
@@ -108,24 +119,6 @@ def converged_below(rows: Rows) -> float:
         rows.memory[converged_below] = mark_of_convergence(rows)[0]
     mark: float = rows.memory[converged_below]
     return mark
-
-
-def _ends(rows: Rows) -> tuple[float, float, str] | None:
-    """(the collapsed solution's loss, the best loss seen, how the former was found) over the autoencoder's searches."""
-    plans = [rows.searches[CATAE.task, role][1] for role in (OURS, *BASELINES)]
-    wanted = dict.fromkeys(config for plan in plans for config in plan.wanted(rows.lookup))
-    histories = [row.history for row in map(rows.find, wanted) if row is not None and row.done]
-    if not histories:
-        return None
-    lowest = [float(history["validation_loss"].values.min()) for history in histories]
-    silent = [
-        float(history["validation_loss"].values[here].min())
-        for history in histories
-        if (here := (history["perplexity"].values < COLLAPSED).all(axis=1)).any()
-    ]
-    if silent:
-        return min(silent), min(lowest), f"the lowest of {len(silent)} search runs while collapsed"
-    return max(lowest), min(lowest), "the worst search run (none collapsed)"
 
 
 def judge_utilisation(rows: Rows) -> Verdict:
