@@ -16,16 +16,16 @@ from decoupled_st.estimators.surrogate import Temperature, emit, temper
 
 def categorical(logits: Tensor, *, tau: Temperature = 1.0, **options: Any) -> Tensor:
     call = Call.categorical(logits, **options)
-    return call.run(define, call.tau("tau", tau), node=False)
+    return call.run(define, call.tau("tau", tau))
 
 
 def binary(logits: Tensor, *, tau: Temperature = 1.0, **options: Any) -> Tensor:
     call = Call.binary(logits, **options)
-    return call.run(define, call.tau("tau", tau), node=False)
+    return call.run(define, call.tau("tau", tau))
 
 
 def define(call: Call, tau: Temperature) -> Tensor:
-    hard, _ = call.draw(tau)
+    hard = call.draw(tau)
     finite, gain = temper(call.source.masked_fill(call.source.isinf(), 0.0), 1.0, call.scale)
     return emit(hard, finite * ((1 + hard) / 2), gain, call.logits.dtype)
 

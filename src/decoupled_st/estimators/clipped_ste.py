@@ -8,7 +8,7 @@ from torch import Tensor
 
 from decoupled_st.estimators.contract import BinaryOptions, Call, CategoricalOptions, exported
 from decoupled_st.estimators.spec import FORWARD, TEMPERATURE, Estimator, register
-from decoupled_st.estimators.surrogate import Temperature, emit, filled, temper
+from decoupled_st.estimators.surrogate import Temperature, emit, temper
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -64,14 +64,14 @@ def binary(
 
 
 def run(call: Call, tau_f: Temperature, tau_b: Temperature) -> Tensor:
-    return call.run(define, call.tau("tau_f", tau_f, zero=True), call.tau("tau_b", tau_b), node=False)
+    return call.run(define, call.tau("tau_f", tau_f, zero=True), call.tau("tau_b", tau_b))
 
 
 def define(call: Call, tau_f: Temperature, tau_b: Temperature) -> Tensor:
-    hard, _ = call.draw(tau_f)
+    hard = call.draw(tau_f)
     if not call.trained:
         return hard.to(call.logits.dtype)
-    t, gain = temper(filled(call.l, call.empty), tau_b, call.scale)
+    t, gain = temper(call.tracked(), tau_b, call.scale)
     fixed = t.detach()
     moved = t - fixed  # zero, with the derivative of t; NaN where t is infinite, and then outside
     if call.dim is None:

@@ -78,32 +78,38 @@ def own_code(call: F, name: str) -> F:
 
 
 class Call:
-    """The checked arguments of one call, and what its logits are for an estimator's plain definition."""
+    """One call of an estimator: its checked arguments, what they come to, and the steps of a plain definition.
 
-    logits: Tensor
-    dim: int | None
-    """Where the categories lie, counted from the end; None for binary neurons."""
-    mask: Tensor | None
-    scale: float | Tensor
+    `run` has a kernel make the choice, or the plain definition, which takes the steps below it: `draw` or `choose`,
+    then `result`.
+    """
+
     trained: bool
     """True where a gradient may be asked for: if not, an estimator is its choice alone."""
     eager: bool
     """True where nothing traces or transforms the call, and the logits are a tensor of torch's own type."""
-    node: bool
-    """True where `surrogate.Node` sends the gradient, to `source`: then the scores below are detached."""
     source: Tensor
     """The logits in the dtype of computation, masked."""
     largest: Tensor | None = None
     """Where a row's largest logit is; known once `l` is."""
+    top: Tensor
+    """The largest logit of a row; 0 where there is none, NaN where it is infinite."""
     empty: Tensor | None = None
     """True for rows with nothing to choose from; None where every row is known to be finite at its largest."""
     _l: Tensor | None = None
 
     def __init__(
-        self, logits: Tensor, generator: torch.Generator | None, noise: Tensor | None, scale: float | Tensor
+        self,
+        logits: Tensor,
+        dim: int | None,
+        mask: Tensor | None,
+        generator: torch.Generator | None,
+        noise: Tensor | None,
+        scale: float | Tensor,
     ) -> None:
-        self.logits, self.generator, self.noise = logits, generator, noise
-        self.scale = check_scale(scale, logits)
+        """`dim`, counted from the end, is where the categories lie; None for binary neurons."""
+        self.logits, self.dim, self.mask = logits, dim, mask
+        self.generator, self.noise, self.scale = generator, noise, scale
 
     @classmethod
     def categorical(
@@ -118,9 +124,7 @@ class Call:
     ) -> "Call":
         """A call of rows of categories; the arguments are those of `decoupled_st.categorical`."""
         dim = check_categories(logits, dim, mask)
-        call = cls(logits, generator, noise, grad_scale)
-        call.dim, call.mask = dim, mask
-        return call
+        return cls(logits, dim, mask, generator, noise, check_scale(grad_scale, logits))
 
     @classmethod
     def binary(
@@ -133,15 +137,15 @@ class Call:
     ) -> "Call":
         """A call of log-odds; the arguments are those of `decoupled_st.binary`."""
         check_logits(logits)
-        call = cls(logits, generator, noise, grad_scale)
-        call.dim, call.mask = None, None
-        return call
+        return cls(logits, None, None, generator, noise, check_scale(grad_scale, logits))
 
     def tau(self, name: str, value: Temperature, *, zero: bool = False, why: str = "") -> Temperature:
         """A temperature, checked."""
+        if type(value) is float and 1e-30 < value < 1e30:  # one in every dtype of computation
+            return value
         return check(name, value, self.logits, self.dim, zero=zero, why=why)
 
-    def run(self, define: Callable[..., Tensor], *taus: Any, fused: str | None = None, node: bool = True) -> Tensor:
+    def run(self, define: Callable[..., Tensor], *taus: Any, fused: str | None = None) -> Tensor:
         """What `define(call, *taus)` says.
 
         Args:
@@ -149,7 +153,6 @@ class Call:
             taus: its parameters.
             fused: the surrogate of `kernels.choice` that does the same, where there is one: "clean", "perturbed" or
                 "second order". Then `taus` are those of the draw and of the surrogate.
-            node: False where the definition makes the gradient itself, of scores that have one.
         """
         noises.check_source(self.logits, self.generator, self.noise)
         self.trained = kernels.wanted(self.logits, *taus)
@@ -157,92 +160,132 @@ class Call:
             from decoupled_st.kernels import choice
 
             if choice.has(fused, self):
-                known = (0.0, *taus[1:]) if fused == choice.CLEAN else taus  # its gradient needs no draw
-                return choice.choose(self, fused, taus, functools.partial(self._again, define, known))
-        return self._plain(define, taus, node)
+                return choice.choose(self, fused, taus, functools.partial(self._again, define, taus, fused))
+        return self._plain(define, taus)
 
-    def _plain(self, define: Callable[..., Tensor], taus: tuple[Any, ...], node: bool) -> Tensor:
-        l = allowed(self.logits, self.mask)
-        self.source, self.eager = l, type(l) in kernels.TENSORS and not kernels.traced()
-        self.node = node and self.eager and self.trained and surrogate.is_fixed(self.scale, *taus)
+    def _again(self, define: Callable[..., Tensor], taus: Any, fused: str, logits: Tensor, noise: Any) -> Tensor:
+        """The choice that a kernel made, by the plain definition: for gradients that no kernel can take."""
+        call = Call(logits, self.dim, self.mask, None, noise, self.scale)
+        call.trained = True
+        return call._plain(define, (0.0, *taus[1:]) if fused == "clean" else taus)  # its gradient needs no draw
+
+    def _plain(self, define: Callable[..., Tensor], taus: tuple[Any, ...]) -> Tensor:
+        self.eager = type(self.logits) in kernels.TENSORS and not kernels.traced()
+        l = to_compute(self.logits, self.logits)
+        self.source = l if self.mask is None else l.masked_fill(~self.mask, -math.inf)
         return define(self, *taus)
 
     @property
     def l(self) -> Tensor:  # noqa: E743
-        """The scores: the logits in the dtype of computation, masked, less the largest of their row."""
-        if self._l is None:
-            l = self.source.detach() if self.node else self.source
-            if self.dim is not None:
-                look = self.eager and l.is_cpu
-                l, self.largest, self.empty = surrogate.centred(l, self.dim, look=look)
-                self.source = surrogate.filled(self.source, self.empty)
-            self._l = l
-        return self._l
-
-    def _again(self, define: Callable[..., Tensor], taus: Any, logits: Tensor, noise: Tensor | None) -> Tensor:
-        """The choice that a kernel made, by the plain definition: for gradients that no kernel can take."""
-        call = Call(logits, None, noise, self.scale)
-        call.dim, call.mask, call.trained = self.dim, self.mask, True
-        return call._plain(define, taus, True)
-
-    def draw_noise(self) -> Tensor:
-        """Gumbel noise of the logits' shape, or logistic noise for binary neurons: drawn, or as given."""
-        return noises.draw(self.l, self.dim, self.generator, self.noise)
+        """The scores: the logits in the dtype of computation, masked and detached. Of categories less the largest of
+        their row: the same choice and surrogate, without what rounding and overflow would do to large ones. A row with
+        a NaN or +inf becomes NaN: an error upstream must not come out as a sample."""
+        if self._l is not None:
+            return self._l
+        l = self.source.detach()
+        if self.dim is not None:
+            top, self.largest = l.max(self.dim, keepdim=True)
+            # Looked at where no device is waited for. Unequal to itself where NaN: inf - inf, in a row that is empty or
+            # has a +inf, or a NaN of the caller's.
+            less = l - top
+            if not (self.eager and l.is_cpu and torch.equal(less, less)):
+                self.empty = top == -math.inf
+                top = top.masked_fill(self.empty, 0.0).masked_fill(top == math.inf, math.nan)
+                less = l - top
+            l, self.top = less, top
+        self._l = l
+        return l
 
     def scores(self, tau: Temperature) -> Tensor:
-        """l + tau * noise: what the choice at a temperature is the largest of; at 0 the logits themselves."""
-        l = self.l if self.node else self.l.detach()
+        """l + tau * noise, Gumbel noise for categories and logistic noise for binary neurons: what the choice at a
+        temperature is the largest of. At 0 the logits themselves."""
+        l = self.l
         if isinstance(tau, Tensor):
-            return surrogate.perturbed(l, tau.detach(), self.draw_noise())
-        return l if tau == 0 else torch.add(l, self.draw_noise(), alpha=tau)
+            noise = noises.draw(l, self.dim, self.generator, self.noise)
+            return l + (tau.detach() * noise).masked_fill(tau == 0, 0.0)  # and not 0 * inf
+        if tau == 0:
+            return l
+        if self.eager and l.is_cpu and self.dim is not None and self.noise is None and not kernels.INTERPRETED:
+            # What is below in fewer calls: Gumbel noise is -log(e).
+            return torch.sub(l, noises.exponential(l, self.generator, eager=True).log_(), alpha=tau)
+        return torch.add(l, noises.draw(l, self.dim, self.generator, self.noise), alpha=tau)
 
-    def draw(self, tau: Temperature) -> tuple[Tensor, Tensor | None]:
-        """The choice at a temperature, 0 for the argmax, and its index, as `choose` gives them."""
+    def draw(self, tau: Temperature) -> Tensor:
+        """The choice at a temperature, 0 for the argmax."""
         if not self.trained and not isinstance(tau, Tensor) and tau == 0:
-            return self.choose(self.source, known=False)
+            return self.choose(self.source.detach(), known=False)[0]
         # The values of a tensor are not known; one may be NaN.
-        return self.choose(self.scores(tau), known=not isinstance(tau, Tensor))
+        return self.choose(self.scores(tau), known=not isinstance(tau, Tensor))[0]
 
     def choose(self, scores: Tensor, *, known: bool = True) -> tuple[Tensor, Tensor | None]:
-        """The one-hot of the largest score and its index; 1 where a log-odds is above 0 (and no index). `known` says
-        that the scores are finite where the logits and the noise are."""
+        """The one-hot of the largest score and its index: zeros for an empty row, NaN for one with a NaN or +inf. Of
+        binary neurons 1 where the score is above 0, and no index. `known` says that the scores are finite where the
+        logits and the noise are."""
         if self.dim is None:
-            return surrogate.threshold(scores), None
+            # A tie is 0, as the argmax of (0, l) takes the first; NaN stays NaN.
+            return (scores > 0).to(scores.dtype).masked_fill_(scores.isnan(), math.nan), None
         finite = known and self.empty is None and self.noise is None
-        return surrogate.one_hot(scores, self.dim, finite=finite)
+        if finite:
+            index = scores.argmax(self.dim, keepdim=True)
+        else:
+            top, index = scores.max(self.dim, keepdim=True)
+            finite = self.eager and top.is_cpu and math.isfinite(top.sum())
+        zeros = torch.zeros_like(scores)
+        # torch.func.vmap and DTensor know the one only, memory is saved by the other.
+        hard = zeros.scatter_(self.dim, index, 1.0) if self.eager else zeros.scatter(self.dim, index, 1.0)
+        if not finite:
+            hard.masked_fill_(top == -math.inf, 0.0).masked_fill_(~(top < math.inf), math.nan)
+        return hard, index
 
     def result(
         self, hard: Tensor, tau: Temperature, scores: Tensor | None = None, largest: Tensor | None = None
     ) -> Tensor:
-        """The value of `hard` with the gradient of softmax(scores / tau), or of sigmoid(scores / tau). `largest` is
-        where a row's largest score is. Without scores: those of the logits themselves."""
+        """The value of `hard` with the gradient of softmax(scores / tau), or of sigmoid(scores / tau), for scores that
+        have the derivative of the logits. `largest` is where a row's largest score is. Without scores: `l`."""
         if not self.trained:
             return hard.to(self.logits.dtype)
         if scores is None:
             scores, largest = self.l, self.largest
-        scores = surrogate.filled(scores, self.empty)
-        if not self.node:
-            tempered, gain = surrogate.temper(scores, tau, self.scale)
-            return surrogate.emit(hard, self.soft(tempered, largest), gain, self.logits.dtype)
-        if self.dim is None:
-            t = scores / tau
-            return self.send(hard, largest, tau, torch.sigmoid(-t.abs()).copysign(-t))
-        # In place, since nothing else uses these scores.
-        return self.send(hard, largest, tau, torch.softmax(scores.div_(tau), self.dim))
+        if self.has_node(tau):
+            if self.dim is None:
+                t = scores / tau
+                # The rarer side's, negative where that is 0: from a p that rounds to 1 nothing would be left.
+                p = torch.sigmoid(-t.abs()).copysign(-t)
+            else:
+                t = surrogate.filled(scores, self.empty).div_(tau)  # in place, since nothing else uses these scores
+                p = torch.softmax(t, self.dim)
+            return self.send(hard, largest, tau, (p,))
+        moving = self.tracked() if scores is self.l else surrogate.filled(scores + self.moved(), self.empty)
+        tempered, gain = surrogate.temper(moving, tau, self.scale)
+        if self.dim is None or largest is None:
+            return surrogate.emit(hard, surrogate.sigmoid(tempered), gain, self.logits.dtype)
+        return surrogate.emit(hard, surrogate.softmax(tempered, largest, self.dim), gain, self.logits.dtype)
+
+    def has_node(self, tau: Temperature) -> bool:
+        """True where `surrogate.Node` can send the gradient: not of a temperature that learns."""
+        if isinstance(tau, Tensor) and tau.requires_grad:
+            return False
+        return self.eager and not isinstance(self.scale, Tensor)
 
     def send(
-        self, hard: Tensor, largest: Tensor | None, tau: Temperature, *ps: Tensor, weights: Any = (1.0,)
+        self, hard: Tensor, largest: Tensor | None, tau: Temperature, ps: tuple[Tensor, ...], weights: Any = (1.0,)
     ) -> Tensor:
         """The value of `hard` with the gradient of `surrogate.Node`."""
+        source = self.source if self.empty is None else self.source.masked_fill(self.empty, 0.0)
         others = (hard, largest, tau, ps, self.dim, self.scale, weights)
-        z: Tensor = surrogate.Node.apply(self.source, others)[0]  # type: ignore[no-untyped-call]
+        z: Tensor = surrogate.Node.apply(source, others)[0]  # type: ignore[no-untyped-call]
         return z if z.dtype == self.logits.dtype else z.to(self.logits.dtype)
 
-    def soft(self, tempered: Tensor, largest: Tensor | None) -> Tensor:
-        """A function with the surrogate's derivative."""
-        if self.dim is None or largest is None:
-            return surrogate.sigmoid(tempered)
-        return surrogate.softmax(tempered, largest, self.dim)
+    def tracked(self) -> Tensor:
+        """`l`, once it is known, with the derivative of the logits; none in rows that have nothing to choose from."""
+        if self.dim is None:
+            return self.source
+        return surrogate.filled(self.source - self.top, self.empty)
+
+    def moved(self) -> Tensor:
+        """Zeros with the derivative of the logits; none where they are -inf."""
+        fixed = self.source.detach()
+        return surrogate.filled((self.source - fixed).masked_fill(fixed == -math.inf, 0.0), self.empty)
 
     def relaxed(self, scores: Tensor, tau: Temperature) -> Tensor:
         """The value of softmax(scores / tau), or of sigmoid(scores / tau); 0 in rows with nothing to choose from."""
@@ -296,12 +339,6 @@ def to_compute(value: Tensor, logits: Tensor) -> Tensor:
     return value if value.dtype == dtype else value.to(dtype)
 
 
-def allowed(logits: Tensor, mask: Tensor | None) -> Tensor:
-    """The logits in the dtype of computation, with -inf where the mask forbids."""
-    l = to_compute(logits, logits)
-    return l if mask is None else l.masked_fill(~mask, -math.inf)
-
-
 def check(
     name: str, tau: Temperature, logits: Tensor, dim: int | None = None, *, zero: bool = False, why: str = ""
 ) -> Temperature:
@@ -320,8 +357,6 @@ def check(
                 f"{name} has shape {tuple(tau.shape)}, logits {tuple(logits.shape)}"
             )
         return to_compute(tau, logits)
-    if type(tau) is float and 1e-30 < tau < 1e30:  # a temperature in every dtype of computation
-        return tau
     _check_number(name, tau)
     value, dtype = check_float(name, tau, zero=zero, why=why), torch.promote_types(logits.dtype, torch.float32)
     # Outside these it would become infinite, itself or times noise, or 0 where that is none.
@@ -357,12 +392,12 @@ def _check_broadcast(name: str, value: Tensor, logits: Tensor) -> None:
 def check_scale(grad_scale: float | Tensor, logits: Tensor) -> float | Tensor:
     """`grad_scale` as a float that is finite in the dtype of computation, or a detached tensor that broadcasts to the
     logits."""
+    if type(grad_scale) is float and 1e-30 < abs(grad_scale) < 1e30:
+        return grad_scale
     if isinstance(grad_scale, Tensor):
         _check_real("grad_scale", grad_scale)
         _check_broadcast("grad_scale", grad_scale, logits)
         return to_compute(grad_scale.detach(), logits)
-    if type(grad_scale) is float and 1e-30 < abs(grad_scale) < 1e30:
-        return grad_scale
     _check_number("grad_scale", grad_scale)
     scale, dtype = float(grad_scale), torch.promote_types(logits.dtype, torch.float32)
     if not abs(scale) <= torch.finfo(dtype).max:

@@ -82,8 +82,7 @@ def at_temperatures(call: Call, tau_f: Temperature, tau_b: Temperature) -> Tenso
 
 
 def define(call: Call, tau_f: Temperature, tau_b: Temperature) -> Tensor:
-    hard, _ = call.draw(tau_f)
-    return call.result(hard, tau_b)
+    return call.result(call.draw(tau_f), tau_b)
 
 
 @register

@@ -66,16 +66,15 @@ def run(call: Call, tau: Temperature, gap: float | str) -> Tensor:
 
 
 def define(call: Call, tau: Temperature, gap: float | str) -> Tensor:
-    hard, drawn = call.choose((call.l + call.draw_noise()).detach())
+    hard, drawn = call.choose(call.scores(1.0))
     if not call.trained:
         return hard.to(call.logits.dtype)
     l = surrogate.filled(call.l, call.empty)
     if call.dim is None or drawn is None:
-        moved = _moved_log_odds(l.detach(), 2 * hard - 1, gap)
+        moved = _moved_log_odds(l, 2 * hard - 1, gap)
     else:
-        fixed, dim = l.detach(), call.dim
-        lead = gap if isinstance(gap, float) else _mean_lead(fixed, drawn, dim)
-        moved = fixed.clamp(max=-lead).scatter(dim, drawn, torch.zeros_like(drawn, dtype=l.dtype))
+        lead = gap if isinstance(gap, float) else _mean_lead(l, drawn, call.dim)
+        moved = l.clamp(max=-lead).scatter(call.dim, drawn, torch.zeros_like(drawn, dtype=l.dtype))
     return call.result(hard, tau, surrogate.shifted(l, moved), drawn)
 
 

@@ -84,11 +84,11 @@ def run(
             )
         noise, others = noise[0], noise[1:]
     call = make(logits, noise=noise, **options)
-    return call.run(partial(define, samples=samples, others=others), call.tau("tau", tau), node=False)
+    return call.run(partial(define, samples=samples, others=others), call.tau("tau", tau))
 
 
 def define(call: Call, tau: Temperature, *, samples: int, others: Tensor | None) -> Tensor:
-    scores = (call.l + call.draw_noise()).detach()
+    scores = call.scores(1.0)
     hard, drawn = call.choose(scores)
     more = _of_the_others(call, samples, others)
     if not call.trained:
@@ -97,14 +97,17 @@ def define(call: Call, tau: Temperature, *, samples: int, others: Tensor | None)
     if more is not None and call.dim is None:
         side = 2 * hard - 1
         # P(l + u > x) = sigmoid(l - x): the part of it above 0, turned back. By symmetry for the part below.
-        more = side * (softplus(-more) + softplus(side * l.detach() - softplus(more)))
+        more = side * (softplus(-more) + softplus(side * l - softplus(more)))
     elif more is not None and call.dim is not None and drawn is not None:
-        more = surrogate.filled(_given_the_draw(l.detach(), more, drawn, call.dim), call.empty)
+        more = surrogate.filled(_given_the_draw(l, more, drawn, call.dim), call.empty)
         drawn = drawn.expand(samples, *drawn.shape)
     if more is not None:
         scores = torch.cat([scores.unsqueeze(0), more])
-    tempered, gain = surrogate.temper(surrogate.shifted(l, scores), tau, call.scale)
-    soft = call.soft(tempered, drawn)
+    tempered, gain = surrogate.temper(surrogate.shifted(call.tracked(), scores), tau, call.scale)
+    if call.dim is None or drawn is None:
+        soft = surrogate.sigmoid(tempered)
+    else:
+        soft = surrogate.softmax(tempered, drawn, call.dim)
     return surrogate.emit(hard, soft if more is None else soft.mean(0), gain, call.logits.dtype)
 
 
@@ -117,7 +120,7 @@ def _of_the_others(call: Call, samples: int, noise: Tensor | None) -> Tensor | N
     # torch.compile cannot ask for the mode.
     if samples == 1 or (not torch.compiler.is_compiling() and torch.is_inference_mode_enabled()):
         return None
-    return draw(call.l.detach().expand(samples - 1, *call.l.shape), call.dim, call.generator, noise)
+    return draw(call.l.expand(samples - 1, *call.l.shape), call.dim, call.generator, noise)
 
 
 def _given_the_draw(l: Tensor, noise: Tensor, drawn: Tensor, dim: int) -> Tensor:

@@ -54,8 +54,8 @@ def run(call: Call, tau: Temperature) -> Tensor:
 
 
 def define(call: Call, tau: Temperature) -> Tensor:
-    scores = call.l + call.draw_noise()
-    largest = None if call.dim is None else scores.detach().argmax(call.dim, keepdim=True)
+    scores = call.scores(1.0)
+    largest = None if call.dim is None else scores.argmax(call.dim, keepdim=True)
     return call.result(call.relaxed(scores, tau), tau, scores, largest)
 
 

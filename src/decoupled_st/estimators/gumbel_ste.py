@@ -54,8 +54,8 @@ def run(call: Call, tau: Temperature) -> Tensor:
 
 
 def define(call: Call, tau_f: float, tau: Temperature) -> Tensor:
-    scores = call.l + call.draw_noise()
-    hard, largest = call.choose(scores.detach())
+    scores = call.scores(1.0)
+    hard, largest = call.choose(scores)
     return call.result(hard, tau, scores, largest)
 
 

@@ -28,7 +28,7 @@ def categorical(logits: Tensor, **options: "Unpack[CategoricalOptions]") -> Tens
     Reference:
         Bengio, Leonard, Courville: Estimating or propagating gradients through stochastic neurons, 2013.
     """
-    return Call.categorical(logits, **options).run(define, node=False)
+    return Call.categorical(logits, **options).run(define)
 
 
 @exported("decoupled_st.binary.identity_ste")
@@ -43,7 +43,7 @@ def binary(logits: Tensor, **options: "Unpack[BinaryOptions]") -> Tensor:
         generator, noise: accepted as everywhere and not used: nothing is drawn.
         grad_scale: see `decoupled_st.binary`.
     """
-    return Call.binary(logits, **options).run(define, node=False)
+    return Call.binary(logits, **options).run(define)
 
 
 def define(call: Call) -> Tensor:

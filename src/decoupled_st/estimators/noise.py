@@ -29,13 +29,14 @@ def draw(like: Tensor, dim: int | None, generator: torch.Generator | None, noise
     return first.div_(second).log_()
 
 
-def exponential(like: Tensor, generator: torch.Generator | None) -> Tensor:
+def exponential(like: Tensor, generator: torch.Generator | None, *, eager: bool = False) -> Tensor:
     """Standard exponential draws, above 0, as fine near 0 as floats are: there lies what decides rare choices.
 
     On a CPU they are drawn from 53 bits. Elsewhere, and in compiled code, torch makes them of 24 bits, which would end
-    Gumbel noise at 16.6: they are -log(1 - u) of a u with a second draw between the multiples of 2^-24.
+    Gumbel noise at 16.6: they are -log(1 - u) of a u with a second draw between the multiples of 2^-24. `eager` says
+    that nothing traces or transforms the call.
     """
-    if like.is_cpu and not kernels.traced():
+    if like.is_cpu and (eager or not kernels.traced()):
         e = torch.empty_like(like, memory_format=torch.contiguous_format)
         if like.dtype == torch.float32 and e.numel() >= _MANY:
             return _fill_exponential(e, generator)

@@ -69,22 +69,29 @@ def run(call: Call, tau_f: Temperature, tau_b: Temperature) -> Tensor:
 
 
 def define(call: Call, tau_f: Temperature, tau_b: Temperature) -> Tensor:
-    hard, _ = call.draw(tau_f)
+    hard = call.draw(tau_f)
     if not call.trained:
         return hard.to(call.logits.dtype)
     l, dim, largest = surrogate.filled(call.l, call.empty), call.dim, call.largest
     if dim is None or largest is None:
-        path, gain = surrogate.fixed_path(call.source, tau_f, call.scale)
-        return surrogate.emit(hard, path * _slope(l.detach(), hard, tau_f, tau_b), gain, call.logits.dtype)
+        path, gain = _fixed_path(call, tau_f)
+        return surrogate.emit(hard, path * _slope(l, hard, tau_f, tau_b), gain, call.logits.dtype)
     p_f, p_b = (torch.softmax((l / tau).detach(), dim) for tau in (tau_f, tau_b))
     m = (hard + p_b) / 2
-    if call.node:
-        return call.send(hard, largest, tau_f, m, p_f, weights=(2.0, -0.5))
-    path, gain = surrogate.fixed_path(l, tau_f, call.scale)
+    if call.has_node(tau_f):
+        return call.send(hard, largest, tau_f, (m, p_f), weights=(2.0, -0.5))
+    path, gain = _fixed_path(call, tau_f)
     path = 2 * surrogate.jacobian(m, path, dim) - 0.5 * surrogate.jacobian(p_f, path, dim)
-    # Both Jacobians give 0 for equal gradients; relative to the largest category's they lose nothing to rounding.
-    path = path.scatter_add(dim, largest, -path.sum(dim, keepdim=True))
-    return surrogate.emit(hard, path, gain, call.logits.dtype)
+    return surrogate.emit(hard, surrogate.relative(path, largest, dim), gain, call.logits.dtype)
+
+
+def _fixed_path(call: Call, tau: Temperature) -> tuple[Tensor, float]:
+    """Zeros with the derivative of `l / tau`, and the part of `grad_scale` that is left for the output: for a gradient
+    that is a fixed linear map of the one coming in."""
+    path = call.moved()
+    if isinstance(tau, float) and isinstance(call.scale, float):
+        return path / tau, call.scale
+    return path * call.scale / (tau.detach() if isinstance(tau, Tensor) else tau), 1.0
 
 
 def _slope(l: Tensor, hard: Tensor, tau_f: Temperature, tau_b: Temperature) -> Tensor:

@@ -1,8 +1,8 @@
 """Rows of scores: the choice made of them, and the step that joins the value of the choice to a surrogate's gradient.
 
-The surrogate is a softmax or a sigmoid of the scores. As called in ordinary training its gradient comes from one
-autograd node, which keeps only the probabilities. Under torch.func, torch.compile, with other tensor types or a
-temperature that learns it comes from plain operations, which all of these can follow.
+The surrogate is a softmax or a sigmoid of the scores, made of plain operations, which autograd, torch.func,
+torch.compile and other types of tensors can follow. As called in ordinary training a softmax, its quotient and the
+choice are one autograd node.
 """
 
 import math
@@ -59,14 +59,18 @@ def emit(hard: Tensor, soft: Tensor, gain: float, dtype: torch.dtype) -> Tensor:
 
 
 def softmax(tempered: Tensor, largest: Tensor, dim: int) -> Tensor:
-    """A function with the derivative of `softmax(tempered)`, accurate where one category has all but everything.
+    """A function with the derivative of `softmax(tempered)`, accurate where one category has all but everything."""
+    return relative(torch.softmax(tempered, dim), largest, dim)
+
+
+def relative(p: Tensor, largest: Tensor, dim: int) -> Tensor:
+    """A function with the derivative of rows p that always have the same sum, such as softmax(l).
 
         p_i for every category but the largest, k;   p_k - sum of all p = -(sum of the others) for it
 
     Its gradient, p_i (h_i - sum p h) with h = g - g_k, has no difference of nearly equal numbers: the plain one loses
     g_k - sum p g, and with it the gradient of the one category that matters, once p_k rounds to 1.
     """
-    p = torch.softmax(tempered, dim)
     return p.scatter_add(dim, largest, -p.sum(dim, keepdim=True))
 
 
@@ -81,30 +85,19 @@ def sigmoid(tempered: Tensor) -> Tensor:
     return torch.sigmoid(tempered * flip) * flip
 
 
-def is_fixed(scale: float | Tensor, *taus: object) -> bool:
-    """True where the node below knows the scale and temperatures: none of them learns."""
-    if isinstance(scale, Tensor):
-        return False
-    return not any(isinstance(tau, Tensor) and (tau.requires_grad or type(tau) is not Tensor) for tau in taus)
-
-
 class Node(torch.autograd.Function):
     """The value of `hard` with a surrogate's gradient: the sum of weight * J(p), J(p) = diag(p) - p p', divided by tau;
-    for binary neurons, which have no `dim`, |y| (1 - |y|) / tau of the y that `sigmoid` makes.
+    for binary neurons, which have no `dim`, |p| (1 - |p|) / tau. No temperature learns by it.
 
     The probabilities are outputs too, so that the gradient of a single term can be differentiated once more through
-    them. What gets no gradient comes as one argument: each takes its time, and an input that is returned is copied.
+    them. What gets no gradient comes as one argument: each takes its time.
     """
 
     @staticmethod
-    def forward(ctx: Any, source: Tensor, others: tuple[Any, ...]) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, logits: Tensor, others: tuple[Any, ...]) -> tuple[Tensor, ...]:
         hard, largest, tau, ps, *ctx.rest = others
-        if isinstance(tau, Tensor):
-            ctx.save_for_backward(*ps, largest, tau)
-            ctx.tau = None
-        else:
-            ctx.save_for_backward(*ps, largest)
-            ctx.tau = tau
+        ctx.tau = None if isinstance(tau, Tensor) else tau
+        ctx.save_for_backward(*ps, largest, tau if ctx.tau is None else None)
         ctx.set_materialize_grads(False)
         if len(ps) > 1:
             ctx.mark_non_differentiable(*ps)
@@ -112,8 +105,7 @@ class Node(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, g: Tensor | None, *again: Tensor | None) -> tuple[Tensor | None, None]:
-        (dim, scale, weights), saved = ctx.rest, ctx.saved_tensors
-        tau = ctx.tau if ctx.tau is not None else saved[-1]
+        (dim, scale, weights), (p, *rest, largest, tau) = ctx.rest, ctx.saved_tensors
         if g is not None and scale != 1.0:
             g = g * scale
         if again[0] is not None:  # of a second derivative
@@ -121,17 +113,18 @@ class Node(torch.autograd.Function):
         if g is None:
             return None, None
         if dim is None:
-            return torch.ops.aten.sigmoid_backward.default(g, saved[0].abs()).div_(tau), None
-        h = g - g.gather(dim, saved[len(weights)])  # as in `softmax`, and why
-        result = jacobian(saved[0], h, dim)
-        if len(weights) > 1:
-            result = weights[0] * result + weights[1] * jacobian(saved[1], h, dim)
-        return result.div_(tau), None
+            result = torch.ops.aten.sigmoid_backward.default(g, p.abs())
+        else:
+            h = g - g.gather(dim, largest)  # as in `relative`, and why
+            result = jacobian(p, h, dim)
+            if rest:
+                result = weights[0] * result + weights[1] * jacobian(rest[0], h, dim)
+        return result.div_(tau if ctx.tau is None else ctx.tau), None
 
 
 def jacobian(p: Tensor, h: Tensor, dim: int) -> Tensor:
     """J(p) h, J(p) = diag(p) - p p': the gradient of a softmax row."""
-    return torch.ops.aten._softmax_backward_data.default(h, p, dim, p.dtype)
+    return torch._softmax_backward_data(h, p, dim, p.dtype)
 
 
 def temper(scores: Tensor, tau: Temperature, grad_scale: float | Tensor) -> tuple[Tensor, float]:
@@ -153,62 +146,9 @@ def temper(scores: Tensor, tau: Temperature, grad_scale: float | Tensor) -> tupl
     return torch.where(infinite, quotient, finite / fixed_tau * (fixed_tau / tau)), 1.0
 
 
-def fixed_path(scores: Tensor, tau: Temperature, grad_scale: float | Tensor) -> tuple[Tensor, float]:
-    """Zeros with the derivative of `scores / tau`, and the part of `grad_scale` that is left for the output: for a
-    gradient that is a fixed linear map of the one coming in. Infinite scores get none."""
-    finite = scores.masked_fill(scores.detach().isinf(), 0.0)
-    path = finite - finite.detach()
-    if isinstance(tau, float) and isinstance(grad_scale, float):
-        return path / tau, grad_scale
-    return path * grad_scale / (tau.detach() if isinstance(tau, Tensor) else tau), 1.0
-
-
-def centred(l: Tensor, dim: int, *, look: bool) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Logits less the largest of their row: the same choice and surrogate, without what rounding and overflow would do
-    to large ones. Where it is; and which rows have nothing to choose from, or None where all rows are known to be
-    finite at their largest, which is seen only if `look`. A row with a NaN or +inf becomes NaN: an error upstream must
-    not come out as a sample."""
-    top, largest = l.detach().max(dim, keepdim=True)
-    if look:
-        less = l - top
-        # Unequal to itself where NaN: inf - inf, in a row that is empty or has a +inf, or a NaN of the caller's.
-        if torch.equal(less, less):
-            return less, largest, None
-    empty = top == -math.inf
-    top = top.masked_fill(empty, 0.0).masked_fill(top == math.inf, math.nan)
-    return l - top, largest, empty
-
-
 def filled(scores: Tensor, empty: Tensor | None) -> Tensor:
     """The scores with zeros in empty rows, which then have no gradient."""
     return scores if empty is None else scores.masked_fill(empty, 0.0)
-
-
-def perturbed(scores: Tensor, tau: Tensor, noise: Tensor) -> Tensor:
-    """`scores + tau * noise`: orders categories as scores / tau + noise does, and at tau = 0 is the argmax."""
-    return scores + (tau * noise).masked_fill(tau == 0, 0.0)  # and not 0 * inf
-
-
-def one_hot(scores: Tensor, dim: int, *, finite: bool = False) -> tuple[Tensor, Tensor]:
-    """The argmax as a one-hot, and as an index. An empty row gives zeros, one with a NaN or +inf NaN; `finite` says
-    that there are none."""
-    if finite:
-        index = scores.argmax(dim, keepdim=True)
-    else:
-        top, index = scores.max(dim, keepdim=True)
-        finite = can_look(top) and math.isfinite(top.sum())
-    zeros = torch.zeros_like(scores)
-    # torch.func.vmap and DTensor know the one only, memory is saved by the other.
-    plain = type(zeros) is Tensor and not kernels.transformed()
-    hard = zeros.scatter_(dim, index, 1.0) if plain else zeros.scatter(dim, index, 1.0)
-    if not finite:
-        hard.masked_fill_(top == -math.inf, 0.0).masked_fill_(~(top < math.inf), math.nan)
-    return hard, index
-
-
-def threshold(scores: Tensor) -> Tensor:
-    """1 where the score is above 0; a tie is 0, as the argmax of (0, l) takes the first; NaN stays NaN."""
-    return (scores > 0).to(scores.dtype).masked_fill_(scores.isnan(), math.nan)
 
 
 def shifted(l: Tensor, to: Tensor) -> Tensor:

@@ -64,16 +64,16 @@ def categorical(
     if k == 1:
         return decoupled.at_temperatures(call, tau_f, tau_b)
     tau_f, tau_b = call.tau("tau_f", tau_f, zero=True), call.tau("tau_b", tau_b)
-    return call.run(partial(define, k=k), tau_f, tau_b, node=False)
+    return call.run(partial(define, k=k), tau_f, tau_b)
 
 
 def define(call: Call, tau_f: Temperature, tau_b: Temperature, *, k: int) -> Tensor:
     l, dim = call.l, call.dim
     assert dim is not None
-    hard = _k_hot(filled(call.scores(tau_f), call.empty), l.detach(), k, dim)
+    hard = _k_hot(filled(call.scores(tau_f), call.empty), l, k, dim)
     if not call.trained:
         return hard.to(call.logits.dtype)
-    tempered, gain = temper(filled(l, call.empty), tau_b, call.scale)
+    tempered, gain = temper(call.tracked(), tau_b, call.scale)
     return emit(hard, _included(tempered, k, dim), gain, call.logits.dtype)
 
 

@@ -109,16 +109,15 @@ transformed._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 def wanted(*sources: object) -> bool:
     """True where a gradient may be asked for with respect to any of these: if not, an estimator is its choice alone."""
-    # The level is read here, where torch.compile guards it. What torch.jit traces is meant for other tensors.
-    if forward_ad._current_level >= 0 or torch.jit.is_tracing():  # type: ignore[attr-defined]
-        return True
-    if not torch.is_grad_enabled():
-        return False
-    for x in sources:
-        if isinstance(x, Tensor) and x.requires_grad:
-            return True
-    # Inside torch.func a tensor may need a gradient without saying so.
-    return transformed()
+    enabled = torch.is_grad_enabled()
+    if enabled:
+        for x in sources:
+            if isinstance(x, Tensor) and x.requires_grad:
+                return True
+    # The level is read here, where torch.compile guards it. What torch.jit traces is meant for other tensors. Inside
+    # torch.func a tensor may need a gradient without saying so.
+    tracing = forward_ad._current_level >= 0 or torch.jit.is_tracing()  # type: ignore[attr-defined]
+    return tracing or (enabled and transformed())
 
 
 def recomputed() -> bool:
