@@ -25,12 +25,13 @@ def test_shapes(discrete: Case, shape: tuple[int, ...]) -> None:
         assert z.sum(-1).eq(1).all()
 
 
-def test_the_choice_may_be_changed_in_place(case: Case) -> None:
+def test_the_choice_may_be_changed_in_place_and_the_logits_are_not(case: Case) -> None:
     noise, w = case.noise((4, 5)), random(4, 5, seed=2)
     first, second = (random(4, 5).requires_grad_() for _ in range(2))
     (case(first, noise=noise) * w).sum().backward()
     case(second, noise=noise).mul_(w).sum().backward()
     assert torch.equal(first.grad, second.grad)
+    assert torch.equal(first, random(4, 5))
 
 
 def test_the_same_generator_repeats_the_draw(discrete: Case) -> None:

@@ -283,9 +283,10 @@ class Call:
         return surrogate.filled(self.source - self.top, self.empty)
 
     def moved(self) -> Tensor:
-        """Zeros with the derivative of the logits; none where they are -inf."""
+        """Zeros with the derivative of the logits; none where these are -inf, or +inf in a binary neuron."""
         fixed = self.source.detach()
-        return surrogate.filled((self.source - fixed).masked_fill(fixed == -math.inf, 0.0), self.empty)
+        certain = fixed.isinf() if self.dim is None else fixed == -math.inf
+        return surrogate.filled((self.source - fixed).masked_fill(certain, 0.0), self.empty)
 
     def relaxed(self, scores: Tensor, tau: Temperature) -> Tensor:
         """The value of softmax(scores / tau), or of sigmoid(scores / tau); 0 in rows with nothing to choose from."""

@@ -5,7 +5,6 @@ torch.compile and other types of tensors can follow. As called in ordinary train
 choice are one autograd node.
 """
 
-import math
 from typing import Any, TypeAlias
 
 import torch
