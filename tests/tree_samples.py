@@ -36,7 +36,7 @@ def small_network(
 def results(network: dst.nn.LogicTreeNetwork, x: Tensor, g: Tensor) -> list[Tensor]:
     """The scores and the gradient of every layer's logits."""
     network.zero_grad()
-    y = network(x)
+    y = network(x).mul_(1.0)  # in place, which a view out of the operation would refuse
     y.backward(g)
     return [y.detach(), *(layer.logits.grad for layer in network.trees)]  # type: ignore[list-item]
 

@@ -73,8 +73,8 @@ class _Steps(torch.autograd.Function):
         ctx.steps, ctx.classes, ctx.tau, ctx.functions = steps, classes, tau, functions
         if classes:
             sums = values.reshape(classes, -1, values.shape[-1]).sum(1, dtype=torch.float32)
-            return (sums[:, : len(x)] / tau).t()
-        return values[..., : len(x)].float().permute(3, 0, 1, 2)
+            return sums[:, : len(x)].t() / tau
+        return values[..., : len(x)].permute(3, 0, 1, 2).to(torch.float32, copy=True)  # a view could not be changed
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
