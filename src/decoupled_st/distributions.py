@@ -229,10 +229,9 @@ def _draw_temperature(
         if name not in estimator.parameters():
             known = ", ".join(estimator.temperatures()) or "none"
             raise ValueError(f"the temperatures of {estimator} are {known}: got {name!r} in temperatures=")
-        probe = 0.7310585  # no default of any estimator
-        follows = type(estimator)(**{**estimator.parameters(), name: probe}).sample_temperature == probe
-        value = check(name, value, logits, dim, zero=follows)
-        tau = value if follows else tau
+        drawn_at = name == estimator.draw
+        value = check(name, value, logits, dim, zero=drawn_at)
+        tau = value if drawn_at else tau
     return tau
 
 
