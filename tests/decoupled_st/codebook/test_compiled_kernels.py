@@ -21,8 +21,8 @@ pytestmark = [
 ]
 POINTERS = {torch.float32: "*fp32", torch.float16: "*fp16", torch.bfloat16: "*bf16"}
 BY_ROW = dict.fromkeys(("at_top", "peak", "total", "tau", "mean", "scale", "peak_out", "total_out", "tau_b"), "*fp32")
-NUMBERS = dict.fromkeys(("top", "index", "order", "bounds", "top_out", "drawn_out", "group"), "*i32")
-NUMBERS |= {"N": "i32", "K": "i32", "seed": "*i64"}
+NUMBERS = dict.fromkeys(("top", "index", "order", "bounds", "top_out", "drawn_out", "group", "group_out"), "*i32")
+NUMBERS |= {"N": "i32", "K": "i32", "share": "i32", "seed": "*i64"}
 
 
 def compiled(kernel: str, dtype: torch.dtype, D: int, metric: str, noise: str) -> Any:
@@ -32,11 +32,11 @@ def compiled(kernel: str, dtype: torch.dtype, D: int, metric: str, noise: str) -
 
     from decoupled_st.kernels.codebook import backward, choice, distribution, tiles
 
-    modules = {"forward": choice, "inside": choice, "to_x": backward, "to_codes": backward}
+    modules = dict.fromkeys(("search", "forward", "inside"), choice) | {"to_x": backward, "to_codes": backward}
     function = getattr(modules.get(kernel, distribution), f"_{kernel}")
     x, codes = torch.zeros(1024, 2, D, dtype=dtype), torch.zeros(2, 1024, D, dtype=dtype)
-    tile = kernel if kernel.startswith("to_") else "forward"
-    wide = tile != "forward" and dtype == torch.float16
+    tile = kernel if kernel in ("search", "to_x", "to_codes") else "forward"
+    wide = tile in ("to_x", "to_codes") and dtype == torch.float16
     shape = tiles.shape_of(Scores.of(x, codes, metric, None), tile, noisy=noise == "perturbed", wide=wide)
     options = {"num_warps": shape.pop("num_warps"), "num_stages": shape.pop("num_stages")}
     if kernel == "inside":
@@ -74,8 +74,10 @@ def compiled(kernel: str, dtype: torch.dtype, D: int, metric: str, noise: str) -
     ],
     ids=str,
 )
-@pytest.mark.parametrize("kernel", ["forward", "inside", "to_x", "to_codes", "of_rows", "of_codes"])
+@pytest.mark.parametrize("kernel", ["search", "forward", "inside", "to_x", "to_codes", "of_rows", "of_codes"])
 def test_compiles_for_hopper(kernel: str, dtype: torch.dtype, D: int, metric: str, noise: str) -> None:
+    if (kernel, noise) in (("search", "perturbed"), ("search", "entropies")):
+        pytest.skip("not called so")
     if (kernel == "inside" and noise != "drawn") or (kernel.startswith("of_") and noise != "entropies"):
         pytest.skip("not called so")
     made = compiled(kernel, dtype, D, metric, noise)
