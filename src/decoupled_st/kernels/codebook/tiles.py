@@ -123,8 +123,17 @@ def vectors_of(pointer, number, inside, D: tl.constexpr, WIDTH: tl.constexpr, WH
 
 
 @triton.jit
-def rows_from(start, head, x, N, HEADS: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr,
-              WHOLE: tl.constexpr):  # fmt: skip
+def rows_from(
+    start,
+    head,
+    x,
+    N,
+    HEADS: tl.constexpr,
+    D: tl.constexpr,
+    WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
+    WHOLE: tl.constexpr,
+):
     """A block of rows of one head: their numbers among all rows and heads, which of them exist, and their vectors."""
     number = start + tl.arange(0, ROWS)
     valid = number < N
