@@ -103,9 +103,7 @@ class ClippedSTE(Estimator):
     name: ClassVar[str] = "clipped_ste"
     label: ClassVar[str] = "Clipped identity"
     functions: ClassVar = {"categorical": categorical, "binary": binary}
-    draw: ClassVar = "tau_f"
     surrogate: ClassVar[str] = "clipped"
-    backward: ClassVar = "tau_b"
     tau_f: float = field(default=0.0, metadata=FORWARD)
     tau_b: float = field(default=1.0, metadata=TEMPERATURE)
 

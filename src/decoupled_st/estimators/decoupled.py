@@ -93,8 +93,6 @@ class Decoupled(Estimator):
     name: ClassVar[str] = "decoupled"
     label: ClassVar[str] = "Decoupled ST"
     functions: ClassVar = {"categorical": categorical, "binary": binary}
-    draw: ClassVar = "tau_f"
     surrogate: ClassVar[str] = "clean"
-    backward: ClassVar = "tau_b"
     tau_f: float = field(metadata=FORWARD)
     tau_b: float = field(metadata=TEMPERATURE)

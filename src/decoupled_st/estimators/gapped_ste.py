@@ -118,6 +118,5 @@ class GappedSTE(Estimator):
     functions: ClassVar = {"categorical": categorical, "binary": binary}
     draw: ClassVar = 1.0
     surrogate: ClassVar[str] = "gapped"
-    backward: ClassVar = "tau"
     tau: float = field(default=1.0, metadata=TEMPERATURE)
     gap: float | str = field(default=1.0, metadata={"check": check_gap, "words": ("p",)})

@@ -153,6 +153,5 @@ class GumbelRao(Estimator):
     functions: ClassVar = {"categorical": categorical, "binary": binary}
     draw: ClassVar = 1.0
     surrogate: ClassVar[str] = "averaged"
-    backward: ClassVar = "tau"
     tau: float = field(default=1.0, metadata=TEMPERATURE)
     samples: int = field(default=10, metadata={"check": check_samples})

@@ -67,9 +67,7 @@ class GumbelSoft(Estimator):
     name: ClassVar[str] = "gumbel_soft"
     label: ClassVar[str] = "Gumbel-Softmax (relaxed)"
     functions: ClassVar = {"categorical": categorical, "binary": binary}
-    draw: ClassVar = None
     surrogate: ClassVar[str] = "perturbed"
-    backward: ClassVar = "tau"
     discrete: ClassVar[bool] = False
     tau: float = field(default=1.0, metadata=TEMPERATURE)
 

@@ -69,5 +69,4 @@ class GumbelSTE(Estimator):
     functions: ClassVar = {"categorical": categorical, "binary": binary}
     draw: ClassVar = 1.0
     surrogate: ClassVar[str] = "perturbed"
-    backward: ClassVar = "tau"
     tau: float = field(default=1.0, metadata=TEMPERATURE)

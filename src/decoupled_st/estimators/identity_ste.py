@@ -62,5 +62,4 @@ class IdentitySTE(Estimator):
     name: ClassVar[str] = "identity_ste"
     label: ClassVar[str] = "Identity STE"
     functions: ClassVar = {"categorical": categorical, "binary": binary}
-    draw: ClassVar = 0.0
     surrogate: ClassVar[str] = "identity"

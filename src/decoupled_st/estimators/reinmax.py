@@ -115,8 +115,6 @@ class ReinMax(Estimator):
     name: ClassVar[str] = "reinmax"
     label: ClassVar[str] = "ReinMax"
     functions: ClassVar = {"categorical": categorical, "binary": binary}
-    draw: ClassVar = "tau_f"
     surrogate: ClassVar[str] = "second order"
-    backward: ClassVar = "tau_b"
     tau_f: float = field(default=1.0, metadata={**TEMPERATURE, "check": _check_drawn})
     tau_b: float = field(default=1.0, metadata=TEMPERATURE)

@@ -55,9 +55,7 @@ class Soft(Estimator):
     name: ClassVar[str] = "soft"
     label: ClassVar[str] = "Soft (reference)"
     functions: ClassVar = {"categorical": categorical, "binary": binary}
-    draw: ClassVar = None
     surrogate: ClassVar[str] = "clean"
-    backward: ClassVar = "tau"
     discrete: ClassVar[bool] = False
     tau: float = field(default=1.0, metadata=TEMPERATURE)
 

@@ -60,7 +60,5 @@ class SoftmaxSTE(Estimator):
     name: ClassVar[str] = "softmax_ste"
     label: ClassVar[str] = "Softmax STE"
     functions: ClassVar = {"categorical": categorical, "binary": binary}
-    draw: ClassVar = "tau"
     surrogate: ClassVar[str] = "clean"
-    backward: ClassVar = "tau"
     tau: float = field(default=1.0, metadata=TEMPERATURE)
