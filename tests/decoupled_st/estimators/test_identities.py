@@ -19,14 +19,6 @@ def value_and_vjp(call, logits: torch.Tensor, g: torch.Tensor) -> tuple[torch.Te
 LOGITS, G, NOISE = random(40, 6), random(40, 6, seed=2), gumbel(40, 6)
 
 
-@pytest.mark.parametrize("tau", [0.3, 1.0, 2.5])
-def test_on_the_diagonal_decoupled_is_softmax_ste(tau: float) -> None:
-    ours = value_and_vjp(lambda l: categorical.decoupled(l, tau_f=tau, tau_b=tau, noise=NOISE), LOGITS, G)
-    theirs = value_and_vjp(lambda l: categorical.softmax_ste(l, tau=tau, noise=NOISE), LOGITS, G)
-    assert torch.equal(ours[0], theirs[0])
-    assert torch.equal(ours[1], theirs[1])
-
-
 def test_a_binary_neuron_is_the_two_way_choice_between_zero_and_l() -> None:
     l, g, noise = random(200), random(200, seed=2), gumbel(200, 2)
     two_way = lambda x: torch.stack([torch.zeros_like(x), x], -1)  # noqa: E731
