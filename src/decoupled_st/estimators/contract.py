@@ -80,8 +80,8 @@ def own_code(call: F, name: str) -> F:
 class Call:
     """One call of an estimator: its checked arguments, what they come to, and the steps of a plain definition.
 
-    `run` has a kernel make the choice, or the plain definition, which takes the steps below it: `draw` or `choose`,
-    then `result`.
+    `run` has a kernel make the choice, or the plain definition, in steps: `draw` a choice, or `choose` from `scores`,
+    and send the surrogate's gradient with the `result`. Scores are values, with no gradient of their own.
     """
 
     trained: bool

@@ -1,8 +1,8 @@
-"""Rows of scores: the choice made of them, and the step that joins the value of the choice to a surrogate's gradient.
+"""The step that joins the value of a choice to the gradient of a surrogate of its scores.
 
-The surrogate is a softmax or a sigmoid of the scores, made of plain operations, which autograd, torch.func,
-torch.compile and other types of tensors can follow. As called in ordinary training a softmax, its quotient and the
-choice are one autograd node.
+The surrogate is a softmax or a sigmoid of the scores. As called in ordinary training its gradient comes from one
+autograd node, which keeps only the probabilities. Under torch.func, torch.compile, with other tensor types or a
+temperature that learns it comes from plain operations, which all of these can follow.
 """
 
 from typing import Any, TypeAlias
