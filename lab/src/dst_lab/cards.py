@@ -22,7 +22,7 @@ class MetricCard:
     Attributes:
         name: as recorded.
         label: in words, as on an axis.
-        unit: "share" is shown as per cent, "" where there is none.
+        unit: "share" is shown as per cent, "" is no unit.
         direction: the better end: 1 where higher is better, -1 where lower is, 0 where neither is.
         at: which value of a run counts unless asked otherwise: BEST or LAST.
         averaged: several numbers per evaluation, such as one per latent, whose mean counts.

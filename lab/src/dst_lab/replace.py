@@ -71,7 +71,7 @@ def writing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give the name of a draft; what is there when the block ends well takes the place of `path`.
+    """Give the name of a draft, which takes the place of `path` when the block ends without an error.
 
     Errors of the system become `WriteError`. A link is followed: the file it leads to is replaced.
     """

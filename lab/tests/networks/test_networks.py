@@ -160,7 +160,7 @@ def test_keep_says_which_runs_were_recorded_without(cli) -> None:
     with Store.open("a.sqlite") as store:
         (first,), (second,) = ([run.id for run in store.runs(seed=seed)] for seed in (0, 1))
     assert first in ended.err
-    with pytest.raises(StoreError, match=f"the network of run {first} is not there: there is no .*--keep"):
+    with pytest.raises(StoreError, match=f"the network of run {first} is missing: there is no .*--keep"):
         dst_lab.load("a.sqlite", first)
     assert isinstance(dst_lab.load("a.sqlite", second), nn.Module)
     # What the sentence says to do.

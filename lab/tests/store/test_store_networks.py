@@ -44,7 +44,7 @@ def test_bit_for_bit(kept, make, ids) -> None:
             for name, array in make(seed).network.items():
                 assert found[name].dtype == array.dtype
                 assert np.array_equal(found[name], array)
-        with pytest.raises(StoreError, match=r"is not there: there is no .*train the run with --keep"):
+        with pytest.raises(StoreError, match=r"is missing: there is no .*train the run with --keep"):
             store.network(make(2).run_id)
 
 
@@ -160,7 +160,7 @@ def test_slices_have_the_networks_of_the_results_that_count(kept, tmp_path, make
     with Store.open(folder) as store:
         assert store.kept() == ids(1)
         store.copy(tmp_path / "joined.sqlite")
-        with pytest.raises(StoreError, match="is not there"):
+        with pytest.raises(StoreError, match="is missing: there is no"):
             store.network(make(0).run_id)
     with Store.open(tmp_path / "merged.sqlite", write=True) as store:
         assert store.merge(folder).networks == 1

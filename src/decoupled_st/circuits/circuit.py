@@ -37,7 +37,7 @@ class Circuit:
         left, right: [gates], the nodes that each gate sees.
         outputs: [outputs], nodes; one may be named twice.
         meaning: "bits", the outputs as they are; "scores", `classes` equal groups of outputs, each counted and divided
-            by `tau`, as `GroupSum` does; "winner", the outputs spell a class's number, lowest bit first.
+            by `tau`, as `GroupSum` does; "winner", the outputs are the bits of a class's number, lowest first.
         classes: how many, for "scores" and "winner".
         tau: what counts are divided by.
         dtype: of what a call returns; NumPy, which has no bfloat16, gets float32 for it.

@@ -40,7 +40,7 @@ typedef struct {
     uint32_t runs;            /* stretches of equal gates */
     uint32_t groups;          /* numbers per image */
     uint32_t bits;            /* outputs per number */
-    uint32_t binary;          /* 1: the outputs spell the number, lowest bit first; 0: they are counted */
+    uint32_t binary;          /* 1: the outputs are the number's bits, lowest first; 0: they are counted */
     uint32_t layers;          /* instead of runs, each behind the one before it in the slots */
     const uint32_t *run;      /* [runs][2]: gate, how many */
     const uint32_t *wires;    /* [gates][3]: slots of left, right and output */

@@ -18,7 +18,7 @@ class Schedule:
 
     Attributes:
         inputs, slots, numbers: how many; the inputs lie in slots 0, 1, .. at first.
-        is_number: True where the outputs spell a number, lowest bit first; False where `numbers` groups are counted.
+        is_number: True where the outputs are the bits of a number, lowest first; False where groups are counted.
         runs: [runs, 2]: gate, how many follow each other.
         wires: [gates, 3]: slots of left, right and output.
         outputs: slots of the circuit's outputs.

@@ -61,7 +61,7 @@ class ResidualCodebook(Quantiser):
 
     @property
     def estimator(self) -> Estimator | Rule | Tempered:
-        """The first stage's; what is assigned is every stage's."""
+        """The first stage's; assigning sets it for every stage."""
         return self._books[0].estimator
 
     @estimator.setter
@@ -71,7 +71,7 @@ class ResidualCodebook(Quantiser):
 
     @property
     def deterministic(self) -> bool:
-        """What `.eval()` does: the first stage's; what is assigned is every stage's."""
+        """What `.eval()` does: the first stage's; assigning sets it for every stage."""
         return self._books[0].deterministic
 
     @deterministic.setter
@@ -81,7 +81,7 @@ class ResidualCodebook(Quantiser):
 
     @property
     def grad_scale(self) -> float | Tensor:
-        """What multiplies the gradient sent to the scores: the first stage's; what is assigned is every stage's."""
+        """What multiplies the gradient sent to the scores: the first stage's; assigning sets it for every stage."""
         return self._books[0].grad_scale
 
     @grad_scale.setter

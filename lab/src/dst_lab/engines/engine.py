@@ -21,7 +21,7 @@ class Progress:
     records: Sequence[Record] = ()
     """These runs have ended and are recorded."""
     message: str = ""
-    """A sentence for whoever looks on."""
+    """A sentence about progress."""
     done: int = 0
     wanted: int = 0
 

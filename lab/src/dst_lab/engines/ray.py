@@ -243,7 +243,7 @@ class RayEngine:
         raise TrainingStoppedError(saved=saved and not flying)
 
     def _value(self, reference: Any) -> Any:
-        """What a task returned; what it raised is raised as it was there, without Ray's wrapping."""
+        """What a task returned. An error that it raised is raised again, without Ray's wrapping."""
         try:
             return self._ray.get(reference)
         except self._ray.exceptions.RayTaskError as error:

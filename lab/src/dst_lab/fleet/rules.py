@@ -88,7 +88,7 @@ def _taus(rule: Rule, state: State, logits: Tensor, observe: bool, how: dict[str
     """A rule's temperatures, "f" and "b", for logits [runs, ...]; where it observes them, its state moves in place."""
     runs, own, observed = len(logits), state, logits
     lone = runs == 1 and logits.device.type == "cpu"
-    if lone:  # a lone run's sums would be rounded in another order than those of one of several: it gets company
+    if lone:  # a lone run's sums would be rounded in another order than those of one of several, so it is doubled
         own = {name: tensor.repeat(2, *[1] * (tensor.dim() - 1)) for name, tensor in state.items()}
         observed = logits.expand(2, *logits.shape[1:])
     view = View.of(observed, **how)

@@ -100,7 +100,7 @@ def pixels(split: Split, device: torch.device) -> Tensor:
 
 
 def sum_per_run(x: Tensor) -> Tensor:
-    """[runs, n] -> [runs]. A lone row would be summed in another order than one of several: it gets company."""
+    """[runs, n] -> [runs]. A lone row would be summed in another order than one of several, so it is summed twice."""
     return torch.cat([x, x]).sum(-1)[:1] if len(x) == 1 else x.sum(-1)
 
 

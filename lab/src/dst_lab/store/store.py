@@ -165,9 +165,9 @@ class Store:
         if file is None:
             path = networks.path_of(self._slices[0][0], run_id, digest.hex())
             raise StoreError(
-                f"the network of run {run_id} is not there: there is no {path}. If it was kept, put that folder beside "
-                "the store again; else train the run with --keep into another store (one that has ended is not trained "
-                "again), and load it from there."
+                f"the network of run {run_id} is missing: there is no {path}. If it was kept, put that folder next to "
+                "the store again; otherwise train the run with --keep into another store, since a finished run is not "
+                "trained again, and load it from there."
             )
         return networks.read(file, run_id, digest.hex())
 

@@ -89,7 +89,7 @@ def tune(
         start: where a parameter stands before it is swept; a temperature at 1, another at its first value. A
             parameter that is not swept is passed to the objective with this value. Parameters in neither list are not
             passed, temperatures included: the objective's own defaults hold, and are not recorded.
-        settings: how many an adaptive search tries.
+        settings: how many settings an adaptive search tries.
         workers: how many runs at a time, in processes of their own; the objective is then a function that can be
             imported. Or an executor of yours (`concurrent.futures`): threads, a cluster.
         store: file to record in; `dst show --store FILE` prints it.
@@ -134,7 +134,7 @@ def tune(
 
 
 def _file_mark(objective: Objective) -> str:
-    """A hash of the file that the objective is written in; "" where there is none, as in a notebook."""
+    """A hash of the file that the objective is written in; "" without one, as in a notebook."""
     function: Any = objective
     while isinstance(function, partial):
         function = function.func

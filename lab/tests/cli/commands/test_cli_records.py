@@ -116,7 +116,7 @@ def test_merge_and_rm(store, cli, rows) -> None:
         other.put([Record(config=config, status="done", history=half)])
     kept = rows(store)
     ended = cli("merge", "other.sqlite")
-    assert "1 runs of other.sqlite differ from what was there, which stays (--prefer theirs takes" in ended.out
+    assert "1 runs of other.sqlite differ from the recorded ones, which stay (--prefer theirs takes" in ended.out
     assert f"  stochastic-binary decoupled tau_b=0.7 tau_f=0.1 seed=1 ({run})\n" in ended.out
     assert rows(store) == kept
     assert "0 added, 1 already there, 1 replaced" in cli("merge", "other.sqlite", "--prefer", "theirs").out

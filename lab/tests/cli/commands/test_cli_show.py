@@ -124,7 +124,7 @@ def test_one_lucky_seed_does_not_stand_before_many_and_the_line_says_so(surround
     assert found[0]["cautious"] == pytest.approx(0.1 + 4 * deviation)
     assert found[1]["cautious"] == pytest.approx(1.1 + 4 * deviation / 3**0.5)
     assert [row["tau"] for row in rows(cli, "--metric", "validation_accuracy")] == [4.0, 1.0, 2.0, 3.0]
-    assert "ranked by `cautious`, the mean and 4 standard errors against it" in cli("show").out
+    assert "ranked by `cautious`, the mean made worse by 4 standard errors" in cli("show").out
     assert "cautious" not in cli("show", "--where", "seed=0").out
     assert {row["cautious"] for row in rows(cli, "--where", "seed=0")} == {None}
 

@@ -130,7 +130,7 @@ class OrPool2d(nn.Module):
         return F.max_pool2d(x, self.size) if x.is_floating_point() else F.max_pool2d(x.half(), self.size).to(x.dtype)
 
     def check(self, height: int, width: int) -> None:
-        """Refuse an image of which a row or column would be left out."""
+        """Raise an error for an image whose last rows or columns would be left out."""
         if height % self.size or width % self.size:
             raise ValueError(
                 f"an image of {height} x {width} does not divide into windows of {self.size} x {self.size}"

@@ -17,7 +17,7 @@ WORTH = 2**18
 
 
 def backend(x: Tensor, logits: list[Tensor], steps: list[Step]) -> Any:
-    """The module of functions for this device and network; None where there is none and plain operations are used."""
+    """The module of functions for this device and network; None where plain operations are used."""
     fits = (
         kernels.is_wanted()
         and not kernels.traced()

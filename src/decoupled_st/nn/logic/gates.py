@@ -1,6 +1,6 @@
 """The sixteen gates of two inputs, and a layer of them.
 
-Gate g is the truth table that g spells in binary over (a, b) = 00, 01, 10, 11, most significant bit first: 1 is AND,
+Gate g has the bits of g as its truth table over (a, b) = 00, 01, 10, 11, most significant bit first: 1 is AND,
 6 is XOR, 7 is OR. For inputs between 0 and 1 a gate is its multilinear form `c0 + c1*a + c2*b + c3*a*b`.
 """
 
@@ -24,8 +24,8 @@ def truth_table(device: torch.device | None = None, dtype: torch.dtype = torch.f
 def mixed_coefficients(gates: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """c0, c1, c2, c3, each [..., out], of chosen or mixed gates [..., out, 16].
 
-    A gate's number spells its truth table, so with the sixteen as 2 x 2 x 2 x 2 the output at a corner is the sum over
-    one half: no table, and no matmul, which autocast would round.
+    A gate's number is its truth table in binary, so with the sixteen as 2 x 2 x 2 x 2 the output at a corner is the
+    sum over one half: no table, and no matmul, which autocast would round.
     """
     halves = gates.reshape(*gates.shape[:-1], 2, 2, 2, 2)
     t00, t01, t10, t11 = [halves.select(dim, 1).sum((-3, -2, -1)) for dim in (-4, -3, -2, -1)]

@@ -61,7 +61,7 @@ class LogicNetwork(nn.Sequential):
 
     @property
     def estimator(self) -> Estimator | Rule | Tempered:
-        """The first layer's; what is assigned is every layer's."""
+        """The first layer's; assigning sets it for every layer."""
         return self._parts()[0][0].estimator
 
     @estimator.setter
@@ -71,7 +71,7 @@ class LogicNetwork(nn.Sequential):
 
     @property
     def deterministic(self) -> bool:
-        """What `.eval()` does: the first layer's; what is assigned is every layer's."""
+        """What `.eval()` does: the first layer's; assigning sets it for every layer."""
         return self._parts()[0][0].deterministic
 
     @deterministic.setter
@@ -81,7 +81,7 @@ class LogicNetwork(nn.Sequential):
 
     @property
     def grad_scale(self) -> float | Tensor:
-        """What multiplies the gradient sent to the logits: the first layer's; what is assigned is every layer's."""
+        """What multiplies the gradient sent to the logits: the first layer's; assigning sets it for every layer."""
         return self._parts()[0][0].grad_scale
 
     @grad_scale.setter

@@ -181,7 +181,7 @@ def _side_by_side(wiring: Tensor, before: int) -> Tensor:
 
 def backend(x: Tensor, rows: Sequence[Tensor], stack: Stack) -> Any:
     """The module of functions for this device and a network with such logits, or one-hot rows, in each layer; None
-    where there is none and plain operations are used."""
+    where plain operations are used."""
     if not (kernels.is_wanted() and type(x) in kernels.TENSORS and x.numel() > 0 and _fit(x.device, rows, stack)):
         return None
     if kernels.can_run_fused(rows[0], 1.0):

@@ -54,7 +54,7 @@ class LogicTreeNetwork(nn.Sequential):
 
     @property
     def estimator(self) -> Estimator | Rule | Tempered:
-        """The first layer's; what is assigned is every layer's."""
+        """The first layer's; assigning sets it for every layer."""
         return self.trees[0].estimator
 
     @estimator.setter

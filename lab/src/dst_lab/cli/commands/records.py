@@ -44,7 +44,7 @@ def add(commands: Any) -> None:
     copy.set_defaults(do=_copy)
     merge = commands.add_parser(
         "merge",
-        help="join other stores into one; what is there already stays",
+        help="add the runs of other stores to this one",
         description="Add the runs of other stores to the one that --store names. Merging twice changes nothing.",
     )
     merge.add_argument("others", type=Path, nargs="+", metavar="OTHER", help="the stores to read")
@@ -52,7 +52,7 @@ def add(commands: Any) -> None:
         "--prefer",
         choices=("ours", "theirs"),
         default="ours",
-        help="whose result of a run stays, where both have one and they differ: this store's or the others' (ours)",
+        help="which result to keep where both have a run and the results differ: this store's or the other's (ours)",
     )
     merge.set_defaults(do=_merge)
     rm = commands.add_parser(
@@ -68,7 +68,7 @@ def add(commands: Any) -> None:
     add_where(rm, "or runs that fit all conditions, such as status=failed 'tau_f>2'")
     for parser in (out, copy, merge, rm):
         add_store(parser)
-    copy.add_argument("--overwrite", action="store_true", help="replace a store that is there already")
+    copy.add_argument("--overwrite", action="store_true", help="replace an existing store")
 
 
 def _export(args: argparse.Namespace) -> int:
@@ -115,8 +115,8 @@ def _merge(args: argparse.Namespace) -> int:
             if report.completed:
                 say(f"{report.completed} of them had been left without artefacts by a lean copy, and have them now")
             if report.differing:
-                stays = "which stays (--prefer theirs takes the others)"
-                say(f"{len(report.differing)} runs of {other} differ from what was there, {stays}:")
+                stays = "which stay (--prefer theirs takes the others)"
+                say(f"{len(report.differing)} runs of {other} differ from the recorded ones, {stays}:")
                 _list(f"  {described(run)}" for run in store.runs() if run.id in report.differing)
         for sentence in versions(store, store.runs()):
             say(f"dst: {sentence}", sys.stderr)

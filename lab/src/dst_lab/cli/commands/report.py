@@ -33,7 +33,7 @@ def add(commands: Any) -> None:
         "reproduce",
         help="every recipe of a study, then the report",
         description="Train what a study's recipes want and the store lacks, then write OUT/report.html and "
-        "OUT/figures. Run again, it continues; with the budget over, the report is made of what is there.",
+        "OUT/figures. Run again, it continues; with the budget over, the report is made of the runs so far.",
         usage="dst reproduce STUDY [options]",
     )
     again.add_argument("study", metavar="STUDY", help="a folder such as lab/studies/paper, or a registered study")

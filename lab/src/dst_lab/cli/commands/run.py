@@ -62,7 +62,11 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         text = "; ".join(options)
         if not options:
             first = names_of_numbers()[0]
-            text = f"a number, a schedule such as 2:0.25:linear, or a rule: {ruled}" if name == first else "the same"
+            text = (
+                f"a number, a schedule such as 2:0.25:linear, or a rule: {ruled}"
+                if name == first
+                else f"as --{first.replace('_', '-')}"
+            )
         parser.add_argument(f"--{name.replace('_', '-')}", metavar="X", help=text)
     parser.add_argument(
         "--seeds", default="5", help='how many, counted from 0; or which: "3,7,11", "5-7", or "10," for one (5)'

@@ -29,15 +29,15 @@ WIDE = 160
 SETTING = ("task", "estimator", *(f"estimator.{name}" for name in names_of_temperatures()), "lr")
 """What tells settings apart, with all other fields in which runs of a task differ: such runs are not averaged
 together."""
-CAUTIOUS = "ranked by `cautious`, the mean and 4 standard errors against it: settings have different numbers of runs"
+CAUTIOUS = "ranked by `cautious`, the mean made worse by 4 standard errors: settings have different numbers of runs"
 
 
 def add(commands: Any) -> None:
     """Add the command."""
     about = (
         "Mean, standard deviation and best of metrics over the runs of each setting, the best first, settings of which "
-        "a run diverged last. Where some have more runs than others, 4 standard errors count against each mean, so "
-        "that one lucky seed does not stand before ten."
+        "a run diverged last. Where some have more runs than others, they are ranked by the mean made worse "
+        "by 4 standard errors, so that one lucky seed is not ahead of ten."
     )
     show = commands.add_parser("show", help="a table of what is recorded", description=about)
     add_where(show, "only runs that fit all conditions, such as task=logic-gates 'tau_f<=0.3' seeds=fresh id=02e81647")
@@ -51,8 +51,8 @@ def add(commands: Any) -> None:
         "--pivot",
         nargs=2,
         metavar="FIELD",
-        help="a table per task of two fields, the first down, the second across; a cell is the mean, deviation and "
-        "number of its runs",
+        help="a table per task of two fields, the first as rows, the second as columns; a cell has the mean, the "
+        "standard deviation and the number of its runs",
     )
     show.add_argument(
         "--metric",

@@ -63,7 +63,10 @@ def add(commands: Any) -> None:
         "epochs=2 (needs Optuna)",
     )
     parser.add_argument(
-        "--settings", type=at_least(int, 1), metavar="N", help="how many an adaptive search tries, 8 at a time (40)"
+        "--settings",
+        type=at_least(int, 1),
+        metavar="N",
+        help="how many settings an adaptive search tries, 8 at a time (40)",
     )
     add_budget(parser)
     add_common(parser)
