@@ -75,9 +75,11 @@ def pull_back(
         _to_codes[(blocks(K, shape["CODES"]), H)](
             to_codes, mean, scale, index, order, bounds, *given, WIDE=wide, **shape
         )
-    # The scores are linear in the rows as they enter the product: sum ds s = rows . lin.
+    # The scores are linear in the rows as they enter the product: sum ds s = rows . lin. Head by head, so that how many
+    # heads there are does not change the rounding.
     every = slice(None)
-    to_tau = -(scores.rows(every) * lin).sum(-1) / tau
+    rows = scores.rows(every)
+    to_tau = -torch.stack([(rows[:, h] * lin[:, h]).sum(-1) for h in range(H)], 1) / tau
     return scores.to_x(every, lin * scale.unsqueeze(-1)).to(x.dtype), to_codes, to_tau
 
 
