@@ -1,6 +1,7 @@
 """A rule for temperatures: what it sees of a layer, what it is, and its state inside a module."""
 
 import math
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -141,6 +142,10 @@ class Rule(ABC):
         """True where tau_f may become 0, the argmax, which an estimator such as ReinMax does not allow."""
         return False
 
+    def advice(self, view: View) -> str | None:
+        """What a user should know before training on such logits: a module gives it as a warning."""
+        return None
+
     @abstractmethod
     def start(self, runs: Sequence[int] = (), device: torch.device | str | None = None) -> State:
         """The state before the first pass. `runs` is the shape of the leading run dimensions, () for one network."""
@@ -262,6 +267,8 @@ class Tempering(nn.Module):
         taus = _copies(self.tempered.rule.temperatures(state, view))
         if not self.training:
             return taus, _unchanged
+        if (message := self.tempered.rule.advice(view)) and not torch.compiler.is_compiling():
+            warnings.warn(message, stacklevel=2)
         again = is_run_again(logits)
         if self.names:  # else the temperatures follow from the logits, whenever they are made
             taus = Taus(_first(taus.f, last.f, again), _first(taus.b, last.b, again))

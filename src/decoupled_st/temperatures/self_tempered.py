@@ -92,6 +92,14 @@ class SelfTempered(Rule):
     def takes_argmax(self) -> bool:
         return self.low == 0 and self.draw is None
 
+    def advice(self, view: View) -> str | None:
+        if self.steps is not None or self._few(view) == 0:
+            return None
+        return (
+            f"SelfTempered(steps=None) on a layer of {view.bits:.3g} bits per sample: on an autoencoder of four codes "
+            "of 16 it ended 36 to 47 nats worse than with steps=, the number of training calls. Give it if it is known"
+        )
+
     def start(self, runs: Sequence[int] = (), device: torch.device | str | None = None) -> State:
         counts = ("passes", "usages")
         return {

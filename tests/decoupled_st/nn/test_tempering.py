@@ -2,6 +2,7 @@
 
 import copy
 import math
+import warnings
 import weakref
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,8 @@ from two_processes import in_two_processes
 
 import decoupled_st as dst
 from decoupled_st.temperatures import SelfTempered, Tempered, View
+
+pytestmark = pytest.mark.filterwarnings("ignore:SelfTempered.steps=None")
 
 
 def statistics(module: nn.Module) -> dict[str, torch.Tensor]:
@@ -300,6 +303,18 @@ def test_parameters_that_begin_anew_have_a_rule_that_does() -> None:
         assert statistics(named) != fresh
         named.reset_parameters()
         assert statistics(named) == fresh
+
+
+def test_training_a_layer_of_few_bits_without_steps_warns() -> None:
+    choice, logits = dst.nn.Categorical(SelfTempered(steps=None)), torch.randn(6, 4, 8)
+    with pytest.warns(UserWarning, match=r"layer of 12 bits.*Give it if it is known"):
+        choice(logits)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        choice.eval()(logits)
+        dst.nn.Categorical(SelfTempered(steps=40))(logits)
+        dst.nn.Categorical(SelfTempered(steps=None, draw=1.0))(logits)  # tau_f is held
+        dst.nn.Categorical(SelfTempered(steps=None))(torch.randn(6, 16, 4))  # 32 bits: tau_f is low from the beginning
 
 
 def test_the_reading_is_of_what_is_drawn_at() -> None:

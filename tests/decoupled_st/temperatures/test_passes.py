@@ -220,6 +220,7 @@ def test_the_temperatures_read_are_those_of_the_last_pass_not_of_one_run_again()
     assert (reading["tau_f"], reading["tau_b"], reading["steps"]) == (5.0, 0.5, 4)
 
 
+@pytest.mark.filterwarnings("ignore:SelfTempered.steps=None")
 def test_modules_compile_as_one_graph_with_their_statistics() -> None:
     network = nn.Sequential(nn.Linear(3, 8), dst.nn.Categorical(SelfTempered(steps=None)), nn.Linear(8, 2))
     plain, x = copy.deepcopy(network), torch.randn(4, 5, 3)
