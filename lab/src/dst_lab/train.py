@@ -205,6 +205,8 @@ def _chunks(
     """The chunks that were started before, as they were put together, and the others by fleet. No run is in two."""
     free = dict(pending)
     saved = checkpoints.started(free) if checkpoints else []
+    # An earlier version may have put runs together that are no longer trained as one program.
+    saved = [runs for runs in saved if len(by_fleet([pending[run] for run in runs])) == 1]
     started = [[free.pop(run) for run in runs] for runs in saved if all(run in free for run in runs)]
     return started, by_fleet(list(free.values()))
 

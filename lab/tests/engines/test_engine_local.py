@@ -14,6 +14,7 @@ from dst_lab.estimators import Choice
 from dst_lab.fleet.checkpoint import Checkpoint, Checkpoints
 from dst_lab.fleet.loop import Fleet, TrainingStoppedError
 from dst_lab.store import Store, StoreError
+from dst_lab.tasks import TASKS
 from dst_lab.train import Outcome
 from dst_lab.train import train as train_runs
 
@@ -187,6 +188,19 @@ def test_a_checkpoint_under_another_name_is_not_mistaken(plan, train, rows, tmp_
     assert outcome is not None
     assert steps.taken == 20
     assert rows(tmp_path / "a.sqlite") == rows(tmp_path / "whole.sqlite")
+
+
+def test_runs_that_an_earlier_version_put_together_start_again(small, train, rows, tmp_path) -> None:
+    """One fleet once had rules of several constants; trained as one now, all would have those of the first."""
+    courses = ("self:ceiling=0.3", "self:ceiling=0.4")
+    choices = [Choice.make("decoupled", tau_f=course, tau_b=0.5) for course in courses]
+    plan = [small("stochastic-binary", epochs=1, estimator=choice) for choice in choices]
+    train(plan, "whole.sqlite")
+    mixed = Checkpoints(tmp_path / "a.sqlite.checkpoints").of([config.run_id for config in plan])
+    assert mixed.save(Fleet(TASKS["stochastic-binary"](plan[0], None, CPU), plan))
+    train(plan)
+    assert rows(tmp_path / "a.sqlite") == rows(tmp_path / "whole.sqlite")
+    assert names(tmp_path) == ["a.sqlite", "whole.sqlite"]
 
 
 def test_a_store_that_refuses_keeps_the_checkpoint(plan, train, rows, tmp_path, monkeypatch) -> None:
