@@ -103,7 +103,7 @@ def rollout(
     probs, drawn_at = x0.detach().clone() if soft else None, torch.full_like(ids, -1)
     in_place = through == "tokens" and not kernels.transformed()  # the network sees ids: no step needs an earlier x0
     put: Any = _Put.apply if in_place else _written
-    log_p = divergence = torch.zeros(len(ids), device=ids.device)
+    log_p = divergence = torch.zeros(len(ids), dtype=torch.float32, device=ids.device)
     random = partial(torch.rand, ids.shape, device=ids.device, generator=generator)
     for t in range(steps):
         if (most := max(erases[t].tolist(), default=0)) > 0:

@@ -110,7 +110,15 @@ class View:
         """[runs..., rows at these places, K], of logits or what has their shape."""
         x = x if self.dim is None else x.movedim(self.dim, -1)
         end = x.dim() - (self.dim is not None)
-        return x.flatten(self.run_dims, end - 1).index_select(self.run_dims, at)
+        if x.is_contiguous():
+            return x.flatten(self.run_dims, end - 1).index_select(self.run_dims, at)
+        # To flatten these would copy all of them. By arithmetic: `torch.unravel_index` copies from the host.
+        along: list[Tensor] = []
+        for size in reversed(x.shape[self.run_dims : end]):
+            along.insert(0, at % size)
+            at = at // size
+        places: tuple[slice | Tensor, ...] = (*(slice(None),) * self.run_dims, *along)
+        return x[places]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,7 +275,8 @@ class Tempering(nn.Module):
         taus = _copies(self.tempered.rule.temperatures(state, view))
         if not self.training:
             return taus, _unchanged
-        if (message := self.tempered.rule.advice(view)) and not torch.compiler.is_compiling():
+        # Compiled code does not ask: with changing shapes it could not write the numbers of the text.
+        if not torch.compiler.is_compiling() and (message := self.tempered.rule.advice(view)):
             warnings.warn(message, stacklevel=2)
         again = is_run_again(logits)
         if self.names:  # else the temperatures follow from the logits, whenever they are made

@@ -201,7 +201,7 @@ def usage(view: View) -> tuple[Tensor, Tensor]:
         The usage, finite, 0 where there is nothing to measure; and whether there was something.
     """
     if view.dim is None:
-        log_odds = view.masked(math.nan)
+        log_odds = view.masked(math.nan).clamp(-1.0, 1.0)  # their signs alone count, also of infinite ones
         l = torch.stack((torch.zeros_like(log_odds), log_odds), -1)
     else:
         l = view.masked(-math.inf).movedim(view.dim, -1)

@@ -336,3 +336,9 @@ def test_nothing_to_draw(through: str) -> None:
     assert out.kl.eq(0).all()
     assert torch.equal(out.probs, state[..., :-1])
     assert out.log_prob.eq(0).all()
+
+
+def test_the_log_probability_is_float32_whatever_torchs_default_dtype_is(default_dtype: torch.dtype) -> None:
+    weights, state = torch.randn(5, 4, dtype=torch.float32), dst.masked.start(2, 3, 4, dtype=torch.float32)
+    out = dst.masked.rollout(lambda x: x @ weights, state, 2, DECOUPLED, reference=lambda x: x @ -weights)
+    assert out.log_prob.dtype == out.kl.dtype == torch.float32

@@ -317,6 +317,13 @@ def test_training_a_layer_of_few_bits_without_steps_warns() -> None:
         dst.nn.Categorical(SelfTempered(steps=None))(torch.randn(6, 16, 4))  # 32 bits: tau_f is low from the beginning
 
 
+def test_compiled_code_of_changing_shapes_does_not_ask_for_advice() -> None:
+    choice = dst.nn.Categorical(SelfTempered(steps=None))
+    call = torch.compile(choice, backend="eager", fullgraph=True, dynamic=True)
+    for batch in (4, 6):
+        assert call(torch.randn(batch, 3, 4)).shape == (batch, 3, 4)
+
+
 def test_the_reading_is_of_what_is_drawn_at() -> None:
     """GumbelSTE draws at 1 whatever the rule sets, and takes tau_b alone from it."""
     falling = dst.temperatures.Schedule(1.0, 0.01, steps=3)

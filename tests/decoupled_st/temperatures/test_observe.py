@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from decoupled_st.temperatures import SelfTempered, View, scale, usage
 
@@ -50,6 +51,7 @@ ONE_ON = torch.tensor([[1.0, 2.0], [1.0, -2.0], [1.0, 2.0], [1.0, -2.0]])
     [
         (torch.tensor([[3.0, 3.0], [-3.0, 3.0]]), {"dim": None}, 3.0, 0.5),  # log-odds are not centred
         (ONE_ON, {"dim": None}, math.sqrt(2.5), 0.5),  # one neuron is always on, the other half of the time
+        (torch.tensor([[INF], [-2.0], [-INF], [2.0]]), {"dim": None}, 2.0, 1.0),  # on and off without a doubt
         (torch.eye(100)[:4], {}, math.sqrt(0.0099), 1.0),  # of fewer samples than categories
         (torch.tensor([[1.0, -1.0]]), {}, 1.0, None),  # one sample has a scale and no usage
         (torch.tensor([[1.0, -1.0]]), {"dim": None}, 1.0, None),
@@ -98,6 +100,27 @@ def test_many_logits_are_sampled() -> None:
     parameters = torch.randn(12_000, 16)
     want = (parameters - parameters.mean(-1, keepdim=True)).square().mean().sqrt()
     assert torch.allclose(scale(View.of(parameters, batch_dims=0))[0], want, rtol=0.1)
+
+
+def test_some_rows_are_taken_without_a_copy_of_all_and_none_from_the_host() -> None:
+    """A batch may fill a GPU's memory, and no CUDA graph captures a copy from the host."""
+
+    class Made(TorchDispatchMode):
+        def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            assert operation.overloadpacket.__name__ != "lift_fresh"
+            result = operation(*args, **(kwargs or {}))
+            assert operation.is_view or result.numel() < 40 * 50 * 8
+            return result
+
+    logits, mask = torch.randn(40, 8, 50), torch.arange(8) < 7
+    for view in (
+        View.of(logits.movedim(1, -1).contiguous(), mask=mask),
+        View.of(logits, dim=1, mask=mask.unsqueeze(-1)),
+    ):
+        with Made():
+            thinned = view.thinned()
+        assert thinned.logits.shape == (512, 8)
+        assert torch.equal(thinned.mask, mask.expand(512, 8))
 
 
 def test_bits_of_a_layer() -> None:

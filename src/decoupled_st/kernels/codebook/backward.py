@@ -56,10 +56,10 @@ def pull_back(
         at_top = (grad.float() * scores.codes[torch.arange(H, device=x.device), top].float()).sum(-1)
         grad = as_stored(grad.to(x.dtype))
     else:
-        of_entropy = torch.zeros(N, H, device=x.device) if of_entropy is None else as_stored(of_entropy)
-        of_mean = torch.zeros(H, K, device=x.device) if of_mean is None else as_stored(of_mean / N)
+        of_entropy = torch.zeros_like(peak) if of_entropy is None else as_stored(of_entropy)
+        of_mean = peak.new_zeros(H, K) if of_mean is None else as_stored(of_mean / N)
         at_top = of_mean.gather(1, top.T).T
-    scale = torch.ones(N, H, device=x.device) if scale is None else as_stored(scale)
+    scale = torch.ones_like(peak) if scale is None else as_stored(scale)
     state = [as_stored(t) for t in (at_top, top.int(), peak, 1 + rest, tau)]
     lin, mean = (torch.empty(*shape, dtype=torch.float32, device=x.device) for shape in ((N, H, D), (N, H)))
     to_codes = torch.empty(H, K, D, dtype=x.dtype, device=x.device)
