@@ -44,6 +44,20 @@ def test_what_a_stream_cannot_take_is_escaped_or_goes_nowhere(start, surrounding
     assert (closed.communicate()[1], closed.returncode) == ("", 0)
 
 
+def test_a_store_and_a_page_may_lie_at_home(cli, tmp_path, monkeypatch) -> None:
+    """A shell leaves the ~ of --store=~/own.sqlite as it is."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    words = ("--estimator", "identity-ste", "--seeds", 1, "--threads", 1, "--store=~/own.sqlite")
+    before = [*Path().iterdir()]
+    assert cli("run", "stochastic-binary", "--epochs", 1, *words).code == 0
+    again = cli("sweep", "stochastic-binary", "--grid", "epochs=1", "--dry-run", *words)
+    assert again.out.endswith("nothing to train: the store has every run that is wanted so far\n")
+    assert cli("report", "--store=~/own.sqlite", "--out=~/own.html").code == 0
+    assert {path.name for path in (tmp_path / "home").iterdir()} == {"own.sqlite", "own.html"}
+    assert [*Path().iterdir()] == before
+
+
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "lab/results").glob("**/*.md"))]
 DOCUMENTED = [

@@ -11,7 +11,7 @@ from decoupled_st import circuits
 from decoupled_st.circuits import Circuit, write_images
 from decoupled_st.circuits.formats.files import check_path
 from dst_lab import data
-from dst_lab.cli.options.parser import add_store, at_least
+from dst_lab.cli.options.parser import add_store, at_least, read_path
 from dst_lab.cli.terminal.console import say
 from dst_lab.data import DataError
 from dst_lab.networks import load
@@ -33,7 +33,7 @@ def add(commands: Any) -> None:
     add_store(parser)
     parser.add_argument(
         "--out",
-        type=Path,
+        type=read_path,
         action="append",
         default=[],
         metavar="FILE",

@@ -3,10 +3,9 @@
 import argparse
 import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
-from dst_lab.cli.options.parser import add_store, add_where
+from dst_lab.cli.options.parser import add_store, add_where, read_path
 from dst_lab.cli.terminal.console import say
 from dst_lab.records import Reader, field, setting_key, versions
 from dst_lab.records.conditions import chosen, parse
@@ -24,7 +23,7 @@ def add(commands: Any) -> None:
         help="every value for other tools, as CSV",
         description="Write every value of every run, one row per run, step and metric.",
     )
-    out.add_argument("--out", type=Path, required=True, help="the file to write")
+    out.add_argument("--out", type=read_path, required=True, help="the file to write")
     add_where(out, "only runs that fit all conditions, as of `dst show`")
     out.add_argument("--metric", nargs="+", default=[], dest="metrics", metavar="METRIC", help="only these metrics")
     out.set_defaults(do=_export)
@@ -35,7 +34,7 @@ def add(commands: Any) -> None:
     )
     copy.add_argument(
         "target",
-        type=Path,
+        type=read_path,
         help="the new file; where its name ends with .xz it is compressed, and can only be read",
     )
     copy.add_argument(
@@ -47,7 +46,7 @@ def add(commands: Any) -> None:
         help="add the runs of other stores to this one",
         description="Add the runs of other stores to the one that --store names. Merging twice changes nothing.",
     )
-    merge.add_argument("others", type=Path, nargs="+", metavar="OTHER", help="the stores to read")
+    merge.add_argument("others", type=read_path, nargs="+", metavar="OTHER", help="the stores to read")
     merge.add_argument(
         "--prefer",
         choices=("ours", "theirs"),

@@ -8,7 +8,7 @@ from typing import Any
 from dst_lab import report, train
 from dst_lab.cli.commands.sweep import print_end
 from dst_lab.cli.machine import LEFT, add_budget, add_machine, code_after, training, way_on
-from dst_lab.cli.options.parser import add_store
+from dst_lab.cli.options.parser import add_store, read_path
 from dst_lab.cli.terminal.console import Console, say
 from dst_lab.figures import draw, write_files
 from dst_lab.records import remaining, versions
@@ -25,8 +25,8 @@ def add(commands: Any) -> None:
         description="Write one self-contained HTML page from a store. Needs no data and no network.",
     )
     add_store(page)
-    page.add_argument("--out", type=Path, default=Path("report.html"), help="the page (report.html)")
-    page.add_argument("--figures", type=Path, metavar="DIR", help="also write every figure here, as PNG and SVG")
+    page.add_argument("--out", type=read_path, default=Path("report.html"), help="the page (report.html)")
+    page.add_argument("--figures", type=read_path, metavar="DIR", help="also write every figure here, as PNG and SVG")
     add_study(page)
     page.set_defaults(do=_report)
     again = commands.add_parser(
@@ -39,7 +39,7 @@ def add(commands: Any) -> None:
     again.add_argument("study", metavar="STUDY", help="a folder such as lab/studies/paper, or a registered study")
     add_budget(again)
     again.add_argument(
-        "--out", type=Path, default=Path("report"), metavar="DIR", help="folder for page and figures (report)"
+        "--out", type=read_path, default=Path("report"), metavar="DIR", help="folder for page and figures (report)"
     )
     add_machine(again)
     again.set_defaults(do=reproduce)

@@ -43,9 +43,14 @@ class Parser(argparse.ArgumentParser):
         return parsed, rest
 
 
+def read_path(text: str) -> Path:
+    """A path, for argparse; a shell leaves the ~ of --store=~/x as it is."""
+    return Path(text).expanduser()
+
+
 def add_store(parser: argparse.ArgumentParser, about: str = "the store") -> None:
     """Add the option that names the store."""
-    parser.add_argument("--store", type=Path, default=STORE, help=f"{about} ({STORE})")
+    parser.add_argument("--store", type=read_path, default=STORE, help=f"{about} ({STORE})")
 
 
 def add_where(parser: argparse.ArgumentParser, about: str) -> None:
