@@ -209,13 +209,18 @@ class _Step:
 
 
 def _confidence(logits: Tensor, mask: Tensor | None) -> Tensor:
-    """log max softmax(l) of each position, [B, L]."""
+    """log max softmax(l) of each position, [B, L], in parts that need little memory."""
     if kernels.can_run_fused(logits, 1.0, mask) and not kernels.is_watched():
         from decoupled_st.kernels.log_prob import confidence
 
         return confidence(logits, mask)
-    l = logits if mask is None else logits.masked_fill(~mask, -torch.inf)
-    return l.log_softmax(-1, dtype=torch.float32).amax(-1).nan_to_num(-torch.inf)
+    samples = max(1, 2**24 // max(1, logits[:1].numel()))
+    mask, parts = None if mask is None else mask.expand(logits.shape), []
+    for first in range(0, len(logits), samples):
+        part = slice(first, first + samples)
+        l = logits[part] if mask is None else logits[part].masked_fill(~mask[part], -torch.inf)
+        parts.append(l.log_softmax(-1, dtype=torch.float32).amax(-1).nan_to_num(-torch.inf))
+    return torch.cat(parts)
 
 
 @torch.no_grad()

@@ -11,6 +11,7 @@ from contract.table import CASES, RELAXED, Case
 from masked_samples import DECOUPLED, EXACT, K, L, Network, gradient, multilinear
 from memory import peak_of
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import decoupled_st as dst
 
@@ -342,3 +343,21 @@ def test_the_log_probability_is_float32_whatever_torchs_default_dtype_is(default
     weights, state = torch.randn(5, 4, dtype=torch.float32), dst.masked.start(2, 3, 4, dtype=torch.float32)
     out = dst.masked.rollout(lambda x: x @ weights, state, 2, DECOUPLED, reference=lambda x: x @ -weights)
     assert out.log_prob.dtype == out.kl.dtype == torch.float32
+
+
+def test_the_most_confident_positions_are_found_in_parts() -> None:
+    """Of 32,000 categories all of a batch in float32 would be more than the network's own logits in half precision."""
+    confidence = import_module("decoupled_st.masked.rollout")._confidence
+    logits, mask, sizes = torch.randn(3, 64, 10**5), torch.arange(10**5) % 3 > 0, list[int]()
+
+    class Made(TorchDispatchMode):
+        def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            result = operation(*args, **(kwargs or {}))
+            if isinstance(result, Tensor) and not operation.is_view:
+                sizes.append(result.numel())
+            return result
+
+    with Made():
+        got = confidence(logits, mask)
+    torch.testing.assert_close(got, logits[..., mask].log_softmax(-1).amax(-1))
+    assert max(sizes) < logits.numel()
