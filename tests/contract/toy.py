@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 import decoupled_st as dst
-from decoupled_st.estimators.contract import Call
+from decoupled_st.estimators.call import Call
 from decoupled_st.estimators.spec import TEMPERATURE
 from decoupled_st.estimators.surrogate import Temperature, emit, temper
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
 
-from decoupled_st.estimators.contract import BinaryOptions, Call, CategoricalOptions, exported
+from decoupled_st.estimators.call import BinaryOptions, Call, CategoricalOptions, exported
 from decoupled_st.estimators.spec import FORWARD, TEMPERATURE, Estimator, register
 from decoupled_st.estimators.surrogate import Temperature
 

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from decoupled_st.estimators import surrogate
-from decoupled_st.estimators.contract import BinaryOptions, Call, CategoricalOptions, exported, is_number
+from decoupled_st.estimators.call import BinaryOptions, Call, CategoricalOptions, exported
+from decoupled_st.estimators.contract import is_number
 from decoupled_st.estimators.spec import TEMPERATURE, Estimator, register
 from decoupled_st.estimators.surrogate import Temperature
 
@@ -69,7 +70,7 @@ def define(call: Call, tau: Temperature, gap: float | str) -> Tensor:
     hard, drawn = call.choose(call.scores(1.0))
     if not call.trained:
         return hard.to(call.logits.dtype)
-    l = surrogate.filled(call.l, call.empty)
+    l = call.filled(call.l)
     if call.dim is None or drawn is None:
         moved = _moved_log_odds(l, 2 * hard - 1, gap)
     else:

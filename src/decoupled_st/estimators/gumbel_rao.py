@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from decoupled_st.estimators import surrogate
-from decoupled_st.estimators.contract import BinaryOptions, Call, CategoricalOptions, exported
+from decoupled_st.estimators.call import BinaryOptions, Call, CategoricalOptions, exported
 from decoupled_st.estimators.noise import draw
 from decoupled_st.estimators.spec import TEMPERATURE, Estimator, register
 from decoupled_st.estimators.surrogate import Temperature
@@ -93,21 +93,18 @@ def define(call: Call, tau: Temperature, *, samples: int, others: Tensor | None)
     more = _of_the_others(call, samples, others)
     if not call.trained:
         return hard.to(call.logits.dtype)
-    l, scores = surrogate.filled(call.l, call.empty), surrogate.filled(scores, call.empty)
+    l, scores = call.filled(call.l), call.filled(scores)
     if more is not None and call.dim is None:
         side = 2 * hard - 1
         # P(l + u > x) = sigmoid(l - x): the part of it above 0, turned back. By symmetry for the part below.
         more = side * (softplus(-more) + softplus(side * l - softplus(more)))
     elif more is not None and call.dim is not None and drawn is not None:
-        more = surrogate.filled(_given_the_draw(l, more, drawn, call.dim), call.empty)
+        more = call.filled(_given_the_draw(l, more, drawn, call.dim))
         drawn = drawn.expand(samples, *drawn.shape)
     if more is not None:
         scores = torch.cat([scores.unsqueeze(0), more])
     tempered, gain = surrogate.temper(surrogate.shifted(call.tracked(), scores), tau, call.scale)
-    if call.dim is None or drawn is None:
-        soft = surrogate.sigmoid(tempered)
-    else:
-        soft = surrogate.softmax(tempered, drawn, call.dim)
+    soft = call.soft(tempered, drawn)
     return surrogate.emit(hard, soft if more is None else soft.mean(0), gain, call.logits.dtype)
 
 

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from decoupled_st.estimators import surrogate
-from decoupled_st.estimators.contract import BinaryOptions, Call, CategoricalOptions, check_float, exported
+from decoupled_st.estimators.call import BinaryOptions, Call, CategoricalOptions, exported
+from decoupled_st.estimators.contract import check_float
 from decoupled_st.estimators.spec import TEMPERATURE, Estimator, register
 from decoupled_st.estimators.surrogate import Temperature
 
@@ -72,7 +73,7 @@ def define(call: Call, tau_f: Temperature, tau_b: Temperature) -> Tensor:
     hard = call.draw(tau_f)
     if not call.trained:
         return hard.to(call.logits.dtype)
-    l, dim, largest = surrogate.filled(call.l, call.empty), call.dim, call.largest
+    l, dim, largest = call.filled(call.l), call.dim, call.largest
     if dim is None or largest is None:
         path, gain = _fixed_path(call, tau_f)
         return surrogate.emit(hard, path * _slope(l, hard, tau_f, tau_b), gain, call.logits.dtype)

@@ -57,11 +57,6 @@ def emit(hard: Tensor, soft: Tensor, gain: float, dtype: torch.dtype) -> Tensor:
     return (hard + path).to(dtype)
 
 
-def softmax(tempered: Tensor, largest: Tensor, dim: int) -> Tensor:
-    """A function with the derivative of `softmax(tempered)`, accurate where one category has all but everything."""
-    return relative(torch.softmax(tempered, dim), largest, dim)
-
-
 def relative(p: Tensor, largest: Tensor, dim: int) -> Tensor:
     """A function with the derivative of rows p that always have the same sum, such as softmax(l).
 
@@ -143,11 +138,6 @@ def temper(scores: Tensor, tau: Temperature, grad_scale: float | Tensor) -> tupl
     finite = fixed + (finite - fixed) * grad_scale
     # The factor is 1; its derivative, -1/tau, is applied to a sum of small numbers. scores / tau^2 would be infinite.
     return torch.where(infinite, quotient, finite / fixed_tau * (fixed_tau / tau)), 1.0
-
-
-def filled(scores: Tensor, empty: Tensor | None) -> Tensor:
-    """The scores with zeros in empty rows, which then have no gradient."""
-    return scores if empty is None else scores.masked_fill(empty, 0.0)
 
 
 def shifted(l: Tensor, to: Tensor) -> Tensor:

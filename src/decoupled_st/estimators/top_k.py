@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from decoupled_st.estimators import decoupled
-from decoupled_st.estimators.contract import Call, CategoricalOptions, exported, whole_number
-from decoupled_st.estimators.surrogate import Temperature, emit, filled, temper
+from decoupled_st.estimators.call import Call, CategoricalOptions, exported
+from decoupled_st.estimators.contract import whole_number
+from decoupled_st.estimators.surrogate import Temperature, emit, temper
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -70,7 +71,7 @@ def categorical(
 def define(call: Call, tau_f: Temperature, tau_b: Temperature, *, k: int) -> Tensor:
     l, dim = call.l, call.dim
     assert dim is not None
-    hard = _k_hot(filled(call.scores(tau_f), call.empty), l, k, dim)
+    hard = _k_hot(call.filled(call.scores(tau_f)), l, k, dim)
     if not call.trained:
         return hard.to(call.logits.dtype)
     tempered, gain = temper(call.tracked(), tau_b, call.scale)

@@ -11,7 +11,7 @@ import torch.fx
 from torch import Tensor, nn
 
 from decoupled_st.estimators import ClippedSTE, Decoupled
-from decoupled_st.estimators.contract import own_code
+from decoupled_st.estimators.call import own_code
 from decoupled_st.estimators.spec import Estimator, check_estimator
 from decoupled_st.estimators.surrogate import Temperature
 from decoupled_st.temperatures import Rule, Tempered
