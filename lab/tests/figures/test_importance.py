@@ -2,11 +2,13 @@
 
 import math
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 from dst_lab.figures.importance import analysed, importance
+from dst_lab.figures.pair_map import pair_map
 from dst_lab.records import Row, Setting
 from dst_lab.store import Run, Series
 from scipy import stats
@@ -111,3 +113,24 @@ def test_a_number_with_many_values_is_judged_by_groups_of_neighbours() -> None:
         "a text of each setting's own explains nothing"
     )
     assert found.shares["lr"] > 0.6 > 0.1 > found.shares["depth"]
+
+
+def test_a_map_of_two_fields_has_the_best_setting_of_each_pair() -> None:
+    """The loss falls with the rate and with the width, and depth 2 is worse by 1."""
+    settings = []
+    for lr, width, depth in product((0.1, 1.0), (8, 16, "wide"), (1, 2)):
+        loss = {0.1: 2.0, 1.0: 1.0}[lr] + {8: 0.5, 16: 0.3, "wide": 0.2}[width] + (depth - 1)
+        rows = [setting(loss + seed, lr=lr, width=width, depth=depth).rows[0] for seed in (-0.01, 0.01)]
+        settings.append(Setting(rows[0].run.config, rows, "", 0))
+    found = analysed(settings)
+    assert found is not None
+    assert set(found.fields[:2]) == {"depth", "lr"}
+    drawn = pair_map(settings, "lr", "width", ["depth"], "own")
+    ax, bar = drawn.figure.subfigs[0].axes if drawn.figure.subfigs else drawn.figure.axes
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["8", "16", "wide"]
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["0.1", "1"]
+    cells = ax.collections[0].get_array().reshape(2, 3)
+    assert np.asarray(cells) == pytest.approx(np.array([[2.5, 2.3, 2.2], [1.5, 1.3, 1.2]]))
+    assert bar.get_ylabel() == "lowest validation loss"
+    assert "whatever its depth" in drawn.caption
+    assert "The lowest, 1.2, lies at lr = 1, width = wide." in drawn.caption
