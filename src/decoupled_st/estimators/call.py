@@ -138,8 +138,8 @@ class Call:
             top, self.largest = l.max(self.dim, keepdim=True)
             # Looked at where no device is waited for. Unequal to itself where NaN: inf - inf, in a row that is empty or
             # has a +inf, or a NaN of the caller's.
-            less = l - top
-            if not (self.eager and l.is_cpu and torch.equal(less, less)):
+            less = l - top if self.eager and l.is_cpu else None
+            if less is None or not torch.equal(less, less):
                 self.empty = top == -math.inf
                 top = top.masked_fill(self.empty, 0.0).masked_fill(top == math.inf, math.nan)
                 less = l - top

@@ -271,14 +271,14 @@ class Tempering(nn.Module):
         view = View.of(logits, dim=dim, mask=mask, batch_dims=batch_dims)
         if any(value is not None and value.device != logits.device for value in self._buffers.values()):
             self._move_to(logits.device)
-        state, last = self.state, self.last
+        state = self.state
         taus = _copies(self.tempered.rule.temperatures(state, view))
         if not self.training:
             return taus, _unchanged
         # Compiled code does not ask: with changing shapes it could not write the numbers of the text.
         if not torch.compiler.is_compiling() and (message := self.tempered.rule.advice(view)):
             warnings.warn(message, stacklevel=2)
-        again = is_run_again(logits)
+        last, again = self.last, is_run_again(logits)
         if self.names:  # else the temperatures follow from the logits, whenever they are made
             taus = Taus(_first(taus.f, last.f, again), _first(taus.b, last.b, again))
         means = [torch.as_tensor(tau).to(like.dtype).mean() for tau, like in zip(taus, last, strict=True)]
