@@ -25,16 +25,16 @@ import sys
 import tempfile
 import time
 import wave
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import tokenisers
 import torch
 import torch.nn.functional as F
 from autoencoder import CHUNK, FEATURES, Training, mixed, train_together
 from runs import read, write
 from token_prior import Run
-from tokenisers import Peer, searched
+from tokenisers import LEVELS, METHODS, searched
 from torch import Tensor, nn
 
 import decoupled_st as dst
@@ -43,11 +43,9 @@ BANDS, RATE, HOP, WINDOW, WIDTH = 80, 16_000, 160, 512, 256
 LOUDEST = 40.0
 """Decibels of the loudest band; what is louder is clipped."""
 STEPS, SEARCH, BATCH, CROP = 10_000, 1_500, 128, 128
-METHODS = ("Codebook", "FSQ", "FSP", "SimVQ")
 SEEDS = (3_000, 3_001, 3_002, 3_003, 3_004)
 SIZES = ((1_024, 1), (16_384, 1), (1_024, 4))
 """Codes and stages."""
-LEVELS = {1_024: (8, 8, 4, 4), 16_384: (8, 8, 8, 8, 4)}
 CONFIG = ("task", "part", "estimator", "codes", "stages", "seed", "steps", "lr", "features", "normalise")
 COLUMNS = (*CONFIG, "history.psnr", "history.usage", "history.perplexity", "provenance.step_ms")
 VOICES = ("m1", "m3", "m5", "m7", "f1", "f2", "f3", "f4")
@@ -100,7 +98,6 @@ def mel(samples: np.ndarray) -> np.ndarray:
     rising = (frequency - edges[:-2, None]) / (edges[1:-1] - edges[:-2])[:, None]
     falling = (edges[2:, None] - frequency) / (edges[2:] - edges[1:-1])[:, None]
     filters = np.minimum(rising, falling).clip(0)
-    filters[0, 1] += filters[0].sum() == 0  # the lowest bands are narrower than the transform's steps
     decibels = 10 * np.log10(power @ filters.T + 1e-10) - LOUDEST
     bands = ((decibels + 80) * 255 / 80).round().clip(0, 255).astype(np.uint8)
     sounding = bands.any(1).nonzero()[0]
@@ -196,22 +193,17 @@ def measure(network: Autoencoder, frames: Tensor, codes: int) -> Run:
 
 
 def tokeniser(run: Run) -> nn.Module:
-    """What a run trains, of 64 features."""
+    """What a run trains, of 64 features: of one stage as on images."""
+    if run["stages"] == 1:
+        return tokenisers.tokeniser(run)
     import vector_quantize_pytorch as peers
 
-    K, dim, stages = run["codes"], FEATURES, run["stages"]
-    one: dict[str, Callable[[], nn.Module]] = {
-        "Codebook": lambda: dst.nn.Codebook(K, dim, axis=1),
-        "FSQ": lambda: Peer(peers.FSQ(list(LEVELS[K]), dim=dim)),
-        "FSP": lambda: Peer(peers.FSP(LEVELS[K], dim=dim, quantize_rate=0.5)),
-        "SimVQ": lambda: dst.nn.SimVQ(K, dim, features=run["features"], normalise=run["normalise"], axis=1),
-    }
-    several: dict[str, Callable[[], nn.Module]] = {
-        "Codebook": lambda: dst.nn.ResidualCodebook(K, dim, stages=stages, axis=1),
-        "FSQ": lambda: Peer(peers.ResidualFSQ(dim=dim, levels=list(LEVELS[K]), num_quantizers=stages)),
-        "SimVQ": lambda: Peer(peers.ResidualSimVQ(dim=dim, codebook_size=K, num_quantizers=stages)),
-    }
-    return (one if stages == 1 else several)[run["estimator"]]()
+    K, stages = run["codes"], run["stages"]
+    if run["estimator"] == "Codebook":
+        return dst.nn.ResidualCodebook(K, FEATURES, stages=stages, axis=1)
+    if run["estimator"] == "FSQ":
+        return tokenisers.Peer(peers.ResidualFSQ(dim=FEATURES, levels=list(LEVELS[K]), num_quantizers=stages))
+    return tokenisers.Peer(peers.ResidualSimVQ(dim=FEATURES, codebook_size=K, num_quantizers=stages))
 
 
 def settled(name: str, codes: int, stages: int, seed: int, out: Path) -> Run:

@@ -37,7 +37,7 @@ SHARES = (((262_144, 2_000),), ((16_384, 2_000),), ((512, 2_000),))
 """The sizes and seeds that each process trains."""
 SECOND = 0.2
 """The part of its time that the second stage has, at least."""
-LEVELS = {512: (8, 8, 8), 16_384: (8, 8, 8, 8, 4), 262_144: (8,) * 6}
+LEVELS = {512: (8, 8, 8), 1_024: (8, 8, 4, 4), 16_384: (8, 8, 8, 8, 4), 262_144: (8,) * 6}
 CONFIG = ("task", "part", "estimator", "codes", "seed", "steps", "lr", "features", "normalise")
 COLUMNS = (
     *CONFIG,
