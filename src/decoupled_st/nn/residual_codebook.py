@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from decoupled_st.estimators import Estimator
-from decoupled_st.nn.chooser import check_deterministic, check_grad_scale, one_node
+from decoupled_st.nn.chooser import check_deterministic, check_grad_scale
 from decoupled_st.nn.codebook import Codebook
 from decoupled_st.nn.quantiser import Quantised, Quantiser, check_size
 from decoupled_st.temperatures import Rule, Tempered
@@ -93,7 +93,6 @@ class ResidualCodebook(Quantiser):
     def _books(self) -> list[Codebook]:
         return [stage for stage in self.stages if isinstance(stage, Codebook)]
 
-    @one_node
     def forward(
         self, x: Tensor, *, token_mask: Tensor | None = None, generator: torch.Generator | None = None
     ) -> Quantised:
