@@ -84,9 +84,8 @@ class _Choice(torch_distributions.Distribution):
     ) -> Tensor:
         """Samples [*sample_shape, ...] with the estimator's gradient."""
         logits = self._drawn_from.expand(self._extended_shape(Size(sample_shape)))
-        parameters = {**self.estimator.parameters(), **self._temperatures}
-        z = self.estimator.functions[self._kind](logits, **parameters, generator=generator, noise=noise)
-        return z.to(self._dtype)
+        choose, parameters = self.estimator.functions[self._kind], self.estimator.at(self._temperatures)
+        return choose(logits, **parameters, generator=generator, noise=noise).to(self._dtype)
 
     @torch.no_grad()
     def sample(
@@ -225,10 +224,8 @@ def _draw_temperature(
             f"{estimator} is a relaxation, and its samples are no choices: take GumbelSTE or another that draws"
         )
     tau: Temperature = estimator.sample_temperature
+    estimator.at(temperatures)  # refuses other names
     for name, value in temperatures.items():
-        if name not in estimator.parameters():
-            known = ", ".join(estimator.temperatures()) or "none"
-            raise ValueError(f"the temperatures of {estimator} are {known}: got {name!r} in temperatures=")
         drawn_at = name == estimator.draw
         value = check(name, value, logits, dim, zero=drawn_at)
         tau = value if drawn_at else tau

@@ -105,6 +105,17 @@ class Estimator:
         """The names of the fields that are temperatures."""
         return tuple(field.name for field in fields(cls) if field.metadata.get("temperature"))
 
+    def at(self, temperatures: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields with some temperatures, floats or tensors, in place of their own."""
+        known = [
+            field.name for field in fields(self) if field.metadata.get("temperature")
+        ]  # torch.compile follows this
+        if unknown := [name for name in temperatures if name not in known]:
+            raise ValueError(
+                f"the temperatures of {self} are {', '.join(known) or 'none'}: got {unknown} in temperatures="
+            )
+        return {**self.parameters(), **temperatures}
+
     def to_dict(self) -> dict[str, Any]:
         """A plain dictionary, `{"name": ..., fields ...}`; `from_dict` reads it back."""
         return {"name": self.name, **asdict(self)}

@@ -80,11 +80,7 @@ class Chooser(nn.Module):
             return getattr(estimator, kind)(logits, noise=noise, **options)
         if not isinstance(estimator, Estimator):
             raise ValueError(f"{self.estimator} sets the temperatures itself: leave temperatures= out, or pass a value")
-        if unknown := set(temperatures) - set(estimator.parameters()):
-            known = ", ".join(estimator.temperatures()) or "none"
-            raise ValueError(f"the temperatures of {estimator} are {known}: got {sorted(unknown)} in temperatures=")
-        parameters = {**estimator.parameters(), **temperatures}
-        return estimator.functions[kind](logits, **parameters, noise=noise, **options)
+        return estimator.functions[kind](logits, **estimator.at(temperatures), noise=noise, **options)
 
     def extra_repr(self) -> str:
         batch = "" if self.batch_dims == 1 else f", batch_dims={self.batch_dims}"

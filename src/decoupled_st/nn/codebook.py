@@ -9,13 +9,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from decoupled_st import codebook
-from decoupled_st.codebook.inputs import refuse_transforms
 from decoupled_st.codebook.scores import METRICS, Scores, as_summed, gather
 from decoupled_st.estimators import Estimator, IdentitySTE, check_estimator
 from decoupled_st.estimators.contract import check_float
 from decoupled_st.estimators.spec import registered
 from decoupled_st.estimators.surrogate import scattered
-from decoupled_st.kernels import recomputed, transformed
+from decoupled_st.kernels import recomputed
+from decoupled_st.kernels.reruns import is_run_again, write
 from decoupled_st.nn.chooser import check_deterministic, check_grad_scale
 from decoupled_st.nn.moving import MovingMeans, means_of_tokens, random_rows
 from decoupled_st.nn.quantiser import Quantised, Quantiser, check_codes, check_size, squared_error
@@ -23,7 +23,7 @@ from decoupled_st.nn.replicas import broadcast_from_first
 from decoupled_st.nn.settable import check_settable, keep
 from decoupled_st.nn.tokens import Tokens
 from decoupled_st.temperatures import Rule, Tempered
-from decoupled_st.temperatures.rule import Tempering, is_run_again
+from decoupled_st.temperatures.rule import Tempering
 
 FORMS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
     name: getattr(codebook, name) for name in ("decoupled", "softmax_ste", "gumbel_ste", "identity_ste")
@@ -210,12 +210,6 @@ class Codebook(Quantiser):
         if loss_x is not None and (loss_x.shape != x.shape or not self.tokens.is_identity):
             alike = "must have" if self.tokens.is_identity else "goes with codes of x's own features only, and"
             raise ValueError(f"loss_x {alike} x's shape {tuple(x.shape)}, got {tuple(loss_x.shape)}")
-        if self.training and transformed():
-            refuse_transforms()
-            raise NotImplementedError(
-                "a Codebook in training counts the codes it chooses, which it cannot inside torch.vmap: "
-                "call .eval() first, or codebook.decoupled(x, module.weight, ...)"
-            )
         valid = None
         if not self.tokens.is_identity or self.means is not None or token_mask is not None:
             valid = self._valid(rows, token_mask)
@@ -245,12 +239,17 @@ class Codebook(Quantiser):
             taus, after = self.tempering.taus(self._scores(z.detach()).unsqueeze(0), dim=-1, mask=mask)
             placed = {"tau_f": 0.0, "tau_b": taus.b} if argmax else taus.named(self.tempering.tempered.ruled)
             temperatures = {key: tau.mean() if isinstance(tau, Tensor) else tau for key, tau in placed.items()}
-        weight = self.weight if z.dtype == dtype else self.weight.to(dtype)
+        z, weight = self._compared(z, dtype)
         if name == IdentitySTE.name:
             weight = weight.detach()  # they learn by the loss "codebook", or as moving means
         options = {"metric": self.metric, "mask": mask, "grad_scale": self.grad_scale, **temperatures, **source}
-        q, index = FORMS[name](z.to(dtype), weight, **options)
+        q, index = FORMS[name](z, weight, **options)
         return q if after is None else after(q), index
+
+    def _compared(self, z: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Tokens and codes as a choice takes them, for x of a dtype. Codes keep their own dtype
+        unless normalising has widened the tokens."""
+        return z.to(dtype), self.weight if z.dtype == dtype else self.weight.to(dtype)
 
     @torch.no_grad()
     def _scores(self, rows: Tensor) -> Tensor:
@@ -290,10 +289,7 @@ class Codebook(Quantiser):
             return
         counts = self._count(index)
         self._add_usage(counts)
-        idle = torch.where(counts > 0, 0, self.idle + 1)
-        if torch.compiler.is_compiling():
-            idle = torch.where(is_run_again(index), self.idle, idle)
-        self.idle.copy_(idle)
+        write([self.idle], [torch.where(counts > 0, 0, self.idle + 1)], is_run_again(index))
         self._recent = z.detach() if z.numel() else self._recent
 
     @torch.no_grad()
@@ -363,11 +359,10 @@ class Codebook(Quantiser):
     def encode(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
         """The index of the best code of each vector, as `forward` gives it in `.eval()` and without noise."""
         rows = self._rows(x)
-        if self.tokens.is_identity:
-            return codebook.identity_ste(self._split(rows), self.weight, metric=self.metric, mask=mask)[1]
         valid = self._valid(rows, None)
-        z = self._split(self._inward(rows, valid, measure=False)).to(rows.dtype)
-        index = codebook.identity_ste(z, self.weight.to(z.dtype), metric=self.metric, mask=mask)[1]
+        z = rows if self.tokens.is_identity else self._inward(rows, valid, measure=False)
+        z, weight = self._compared(self._split(z), rows.dtype)
+        index = codebook.identity_ste(z, weight, metric=self.metric, mask=mask)[1]
         return self._of_tokens(index, valid)
 
     def decode(self, index: Tensor) -> Tensor:

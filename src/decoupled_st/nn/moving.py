@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from decoupled_st.kernels.reruns import is_run_again, write
 from decoupled_st.nn.replicas import broadcast_from_first, is_one_of_several, sum_over_replicas
-from decoupled_st.temperatures.rule import is_run_again
 
 DECAY = 0.99
 """How much of a mean and of a count a pass keeps, at least."""
@@ -108,17 +108,15 @@ class MovingMeans(nn.Module):
             heads = torch.arange(len(codes), device=codes.device)[:, None]
             dead = dead & valid[place, heads]
             moved = torch.where(dead.unsqueeze(-1), z[place, heads].to(moved.dtype), moved)
-        again = is_run_again(codes) if torch.compiler.is_compiling() else None
-        self._write(codes, moved, again)
-        self._write(self.count, torch.where(dead, fair, count), again)
-        self._write(self.passes, self.passes + 1, again)
+        after = moved, torch.where(dead, fair, count), self.passes + 1
+        write((codes, self.count, self.passes), after, is_run_again(codes))
 
     @torch.no_grad()
     def keep(self, z: Tensor, index: Tensor) -> Tensor:
         """Keep what the next pass moves the codes by: the sums and numbers of tokens z [N, H, D] by their index [N, H];
         an index of -1 counts nowhere. Returns the numbers, int64 [H, K]."""
         chosen = sums_and_numbers(z.to(self.chosen.dtype), index, self.chosen.shape[1])
-        self._write(self.chosen, chosen, is_run_again(z) if torch.compiler.is_compiling() else None)
+        write([self.chosen], [chosen], is_run_again(z))
         return chosen[..., -1].long()
 
     def _candidates(self, z: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
@@ -130,7 +128,3 @@ class MovingMeans(nn.Module):
         padded = valid.new_zeros(_CANDIDATES, *valid.shape[1:])
         padded[: len(z)] = valid[:_CANDIDATES]
         return broadcast_from_first(offered), broadcast_from_first(padded.to(torch.uint8)).bool()
-
-    @staticmethod
-    def _write(buffer: Tensor, value: Tensor, again: Tensor | None) -> None:
-        buffer.copy_(value if again is None else torch.where(again, buffer, value))

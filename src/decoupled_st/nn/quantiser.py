@@ -7,10 +7,10 @@ from torch import Tensor, nn
 
 from decoupled_st.codebook.inputs import check_range
 from decoupled_st.estimators.contract import whole_number
+from decoupled_st.kernels.reruns import is_run_again, write
 from decoupled_st.nn.chooser import check_dim
 from decoupled_st.nn.replicas import sum_over_replicas
 from decoupled_st.nn.tokens import Tokens
-from decoupled_st.temperatures.rule import is_run_again
 
 
 class Quantised(NamedTuple):
@@ -101,7 +101,7 @@ class Quantiser(nn.Module):
 
     @torch.no_grad()
     def _add_usage(self, counts: Tensor) -> None:
-        self.usage += counts.masked_fill(is_run_again(counts), 0) if torch.compiler.is_compiling() else counts
+        write([self.usage], [self.usage + counts], is_run_again(counts))
 
     def _check_index(self, index: Tensor) -> None:
         if not isinstance(index, Tensor) or index.is_floating_point() or index.dtype == torch.bool:

@@ -3,9 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from decoupled_st.kernels import recomputed
+from decoupled_st.kernels.reruns import is_run_again, write
 from decoupled_st.nn.replicas import sum_with_gradient
-from decoupled_st.temperatures.rule import is_run_again
 
 _MOMENTUM = 0.1
 _LEAST = 1e-10
@@ -77,12 +76,13 @@ class Tokens(nn.Module):
         mean = total[:-1] / count
         variance = sum_with_gradient(((z - mean).square() * weight).sum(0)) / count
         several = total[-1] > 1.5
-        if not recomputed():
-            with torch.no_grad():
-                now = several & variance.isfinite().all()  # one that overflows would never leave the average again
-                now = now & ~is_run_again(z) if torch.compiler.is_compiling() else now
-                momentum = torch.where(self.started, _MOMENTUM, 1.0)
-                for kept, new in ((self.mean, mean), (self.variance, variance)):
-                    kept.copy_(torch.where(now, kept.lerp(new.detach().to(kept.dtype), momentum), kept))
-                self.started |= now
+        with torch.no_grad():
+            now = several & variance.isfinite().all()  # one that overflows would never leave the average again
+            momentum = torch.where(self.started, _MOMENTUM, 1.0)
+            kept = (self.mean, self.variance)
+            moved = [
+                torch.where(now, old.lerp(new.to(old.dtype), momentum), old)
+                for old, new in zip(kept, (mean, variance), strict=True)
+            ]
+            write((*kept, self.started), (*moved, self.started | now), is_run_again(z))
         return torch.where(several, mean, self.mean), torch.where(several, variance, self.variance)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from decoupled_st import kernels
 from decoupled_st.estimators.contract import check_categories, check_logits, check_mask
 from decoupled_st.estimators.surrogate import scattered
-from decoupled_st.kernels import recomputed
+from decoupled_st.kernels.reruns import first_value, is_run_again, write
 
 if TYPE_CHECKING:
     from decoupled_st.temperatures.tempered import Tempered
@@ -280,9 +280,9 @@ class Tempering(nn.Module):
             warnings.warn(message, stacklevel=2)
         last, again = self.last, is_run_again(logits)
         if self.names:  # else the temperatures follow from the logits, whenever they are made
-            taus = Taus(_first(taus.f, last.f, again), _first(taus.b, last.b, again))
+            taus = Taus(first_value(taus.f, last.f, again), first_value(taus.b, last.b, again))
         means = [torch.as_tensor(tau).to(like.dtype).mean() for tau, like in zip(taus, last, strict=True)]
-        _write(last, means, again)
+        write(last, means, again)
         if not torch.is_grad_enabled():
             return taus, _unchanged
         return taus, lambda z: self._count_after(z, state, view, again)
@@ -305,7 +305,7 @@ class Tempering(nn.Module):
     def _count(self, state: State, view: View, again: "bool | Tensor") -> None:
         with torch.no_grad():
             after = self.tempered.rule.observe(state, view)
-        _write([state[name] for name in after], list(after.values()), again)
+        write([state[name] for name in after], list(after.values()), again)
 
     def _move_to(self, device: torch.device) -> None:
         """Move all buffers. A state that is assigned to a module on meta leaves the last temperatures there."""
@@ -326,50 +326,3 @@ class Tempering(nn.Module):
 
 def _unchanged(z: Tensor) -> Tensor:
     return z
-
-
-@torch.no_grad()
-def _write(places: Sequence[Tensor], values: Sequence[Tensor], again: "bool | Tensor") -> None:
-    """Write values into buffers, but not where a pass is run again."""
-    for place, value in zip(places, values, strict=True):
-        if value is not place and again is not True:
-            place.copy_(value if again is False else torch.where(again, place, value))
-
-
-def _first(tau: Tensor, last: Tensor, again: "bool | Tensor") -> Tensor:
-    """The temperature; where a pass is run again, the one of its first time, if one serves all its choices."""
-    if again is False or (isinstance(tau, Tensor) and tau.numel() != 1):
-        return tau
-    tau = torch.as_tensor(tau, dtype=last.dtype, device=last.device).detach()  # a rule of one's own may give a number
-    if again is True:
-        return tau.copy_(last)  # as many copies as the first time has made, which a selective checkpoint counts
-    first: Tensor = torch.ops.decoupled_st.first_run(tau, last)
-    return first
-
-
-def is_run_again(like: Tensor) -> Any:
-    """True where a pass is run again, inside a backward pass; in compiled code, which asks when it runs and not when it
-    is traced, a bool on the device of a tensor."""
-    if not torch.compiler.is_compiling():
-        return recomputed()
-    return torch.ops.decoupled_st.is_run_again(like)
-
-
-def _first_run(tau: Tensor, last: Tensor) -> Tensor:
-    """An operator of our own, which no compiler computes twice: the backward pass would find another state."""
-    return last.clone().expand_as(tau).contiguous() if recomputed() else tau.clone()
-
-
-_library = torch.library.Library("decoupled_st", "FRAGMENT")
-# They ask what is under way: not to be recorded once and replayed.
-_TAGS = tuple(getattr(torch.Tag, name) for name in ("cudagraph_unsafe",) if hasattr(torch.Tag, name))
-_library.define("first_run(Tensor tau, Tensor last) -> Tensor", tags=_TAGS)
-_library.impl("first_run", _first_run, "CompositeExplicitAutograd")
-_library.define("is_run_again(Tensor like) -> Tensor", tags=_TAGS)
-_library.impl(
-    "is_run_again",
-    lambda like: torch.full((), recomputed(), dtype=torch.bool, device=like.device),
-    "CompositeExplicitAutograd",
-)
-torch.library.register_fake("decoupled_st::is_run_again", lambda like: like.new_empty((), dtype=torch.bool))
-torch.library.register_fake("decoupled_st::first_run", lambda tau, last: torch.empty_like(tau))

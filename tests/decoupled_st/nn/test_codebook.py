@@ -133,16 +133,22 @@ def test_revival_takes_no_broken_row_and_no_empty_batch() -> None:
 
 
 @pytest.mark.parametrize("losses", [(), ("commitment", "entropy")])
-def test_vmap_follows_evaluation_and_training_says_what_to_do(losses: tuple[str, ...]) -> None:
-    module, x = dst.nn.Codebook(20, 8, ARGMAX, metric="cosine", losses=losses), torch.randn(3, 10, 8)
-    with pytest.raises(NotImplementedError, match=r"counts the codes.*call \.eval\(\) first"):
-        torch.vmap(lambda a: module(a).q)(x)
-    assert module.usage.sum() == 0
-    module.eval()
+def test_vmap_follows_evaluation(losses: tuple[str, ...]) -> None:
+    module, x = dst.nn.Codebook(20, 8, ARGMAX, metric="cosine", losses=losses).eval(), torch.randn(3, 10, 8)
     q, index = torch.vmap(lambda a: module(a)[:2])(x)
     assert torch.equal(index, module(x).index)
     assert torch.equal(q, module(x).q)
     assert torch.equal(torch.vmap(module.decode)(index), q)
+
+
+def test_encoding_compares_in_the_dtype_of_forward() -> None:
+    """bfloat16 tokens and float32 codes that rounding would make equal."""
+    module = dst.nn.Codebook(64, 4, features=4, normalise=False, metric="dot")
+    module.tokens.to(torch.bfloat16)
+    module.weight.copy_(1 + torch.arange(64.0).unsqueeze(-1) / 10_000 * torch.tensor([1.0, -1.0, 1.0, -1.0]))
+    module.means.start(1)
+    x = torch.randn(500, 4, dtype=torch.bfloat16)
+    assert torch.equal(module.eval()(x).index, module.encode(x))
 
 
 def test_deterministic_evaluation_meta_and_repr() -> None:

@@ -66,6 +66,8 @@ def test_a_module_takes_temperatures_of_the_call(kind: str) -> None:
         module.train()(logits, temperatures={"tau": 1.0})
     with pytest.raises(ValueError, match="sets the temperatures itself"):
         make(dst.SelfTempered(steps=10))(logits, temperatures={"tau_b": 1.0})
+    with pytest.raises(ValueError, match=r"the temperatures of .* are tau: got \['samples'\]"):
+        make(dst.GumbelRao(samples=3))(logits, temperatures={"samples": 3})
 
 
 def test_the_index_comes_with_the_choice() -> None:
