@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from dst_lab import data, replace
+from results.convolutional.images import thresholds_of
 
 import decoupled_st as dst
 from decoupled_st.circuits import from_network
@@ -24,12 +25,13 @@ COLUMN = "history.gates_simplified"
 
 
 def network_of(line: dict[str, str], gates: np.ndarray) -> dst.nn.LogicTreeNetwork:
-    """The network of a line of the table; its images are levels."""
-    levels = [i + 0.5 for i in range(int(line["thresholds"]))]
+    """The network of a line of the table."""
+    thresholds, edges = thresholds_of(int(line["thresholds"]), int(line.get("edges") or 0))
     net = dst.nn.logic_tree_net(
         line["net"],
         dst.Decoupled(tau_f=0.0, tau_b=1.0),
-        thresholds=levels,
+        thresholds=thresholds,
+        edges=edges,
         wiring=line["wiring"],  # type: ignore[arg-type]
         groups=int(line["groups"]) or None,
         generator=torch.Generator().manual_seed(int(line["seed"])),
@@ -47,7 +49,7 @@ def simplified(line: dict[str, str], kept: Path, folder: Path | None) -> int:
     """The gates of the run's circuit, once it is known to be the network."""
     arrays = np.load(kept)
     net = network_of(line, arrays["gates"])
-    test = data.load_levels(line["dataset"], int(line["thresholds"]), folder).test
+    test = data.load(line["dataset"], folder).test
     circuit = from_network(net, image_size=test.images.shape[2:]).simplify()
     fast = circuit.compile(threads=1)
     correct = 0

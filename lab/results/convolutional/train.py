@@ -1,13 +1,14 @@
 """Train convolutional logic networks on one GPU, several at once, and append what each reaches to a table of runs.
 
-    python train.py --data DIR --out runs.csv [--at-once 8] [--minutes 7] [--until TIME] [--keep DIR] SPEC [SPEC ..]
+    python train.py --data DIR --out runs.csv [--at-once 8] [--minutes 7] [--until TIME] [--keep DIR] [--teacher FILE]
+        SPEC [SPEC ..]
 
 DIR holds cifar-10/, mnist/ and fashion-mnist/ in their canonical layouts. A SPEC is KEY=VALUE,KEY=VALUE,.. with fields
 of `Run`; specs start in the order given. Each run is a CUDA graph of its whole step on a stream of its own (on a CPU
 plain steps). Runs that are not done after so many minutes are left out; a run of steps=0 trains `--until` a time
 (seconds since 1970), its schedule by the clock, and is recorded with the steps that this came to. Of runs that are
 tested, `--keep` keeps the argmax gates, and those that differ in their seeds alone are tested as one network,
-too: their class sums added.
+too: their class sums added. `--teacher` is what `teacher.py` has saved, for runs with a weight of the teacher.
 """
 
 import argparse
@@ -16,18 +17,16 @@ import math
 import time
 import traceback
 from dataclasses import asdict, dataclass, fields, replace
-from functools import cache
 from pathlib import Path
 
 import numpy as np
+import teacher as teachers
 import torch
 import torch.nn.functional as F
-from dst_lab.data import Split, load_levels
+from images import DEVICE, augmented, images_of, split_of, thresholds_of
 from torch import Tensor, nn
 
 import decoupled_st as dst
-
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +41,10 @@ class Run:
         schedule: the rate falls to 0 by a "cosine" over all steps, or is "flat" and falls while gates are argmax.
         group_tau: what class sums are divided by; 0 the published.
         groups: of channels; 0 the published.
+        edges: thresholds of the input's derivatives on either side of 0.
         augment: 0 none, 1 mirror images, 2 mirror images and crops of the image padded by 4 (MNIST: shifts by 2).
+        teacher: the teacher's weight w: (1 - w) times the cross-entropy + w tau^2 times the divergence of the class
+            probabilities from the teacher's, both at the temperature tau, `teacher_tau`; 0 no teacher.
         pool: "first" position alone gets the gradient; "all" largest in equal parts; "product", 1 - prod(1 - x).
         held_out: training images at the end that are not trained on, and measured as validation images; 0 the lab's.
         test: 1 evaluates the test images, once, at the end.
@@ -59,6 +61,7 @@ class Run:
     wiring: str = "structured"
     groups: int = 0
     thresholds: int = 3
+    edges: int = 0
     steps: int = 10_000
     batch: int = 128
     lr: float = 0.08
@@ -66,6 +69,8 @@ class Run:
     weight_decay: float = 0.002
     beta2: float = 0.999
     smoothing: float = 0.0
+    teacher: float = 0.0
+    teacher_tau: float = 2.0
     group_tau: float = 0.0
     augment: int = 1
     pool: str = "first"
@@ -89,53 +94,19 @@ class Pool(nn.Module):
         return 1 - rest[:, :, :, 0, :, 0] * rest[:, :, :, 0, :, 1] * rest[:, :, :, 1, :, 0] * rest[:, :, :, 1, :, 1]
 
 
-@cache
-def images_of(dataset: str, thresholds: int) -> dict[str, tuple[Tensor, Tensor]]:
-    """Levels [images, channels, h, w] of uint8 (how many thresholds a value exceeds) and labels, by split."""
-
-    def on_device(split: Split) -> tuple[Tensor, Tensor]:
-        return torch.from_numpy(split.images).to(DEVICE), torch.from_numpy(split.labels).to(DEVICE)
-
-    splits = load_levels(dataset, thresholds, FOLDER).splits
-    return {name: on_device(split) for name, split in splits.items()}
-
-
-def split_of(run: Run) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Images and labels to train on, and to validate on."""
-    parts = images_of(run.dataset, run.thresholds)
-    (x, y), (held_x, held_y) = parts["train"], parts["validation"]
-    more = max(0, run.held_out - len(held_x))
-    cut = len(x) - more
-    return x[:cut], y[:cut], torch.cat([x[cut:], held_x]), torch.cat([y[cut:], held_y])
-
-
-def augmented(x: Tensor, level: int, generator: torch.Generator) -> Tensor:
-    """Mirror images and crops, each image its own."""
-    images, _, height, width = x.shape
-    draw = lambda most: torch.randint(most, (images, 1, 1), generator=generator, device=x.device)  # noqa: E731
-    rows, columns = (torch.arange(size, device=x.device) for size in (height, width))
-    margin = (4 if height == 32 else 2) if level == 2 else 0
-    row = rows[None, :, None] + draw(2 * margin + 1)
-    column = columns[None, None, :] + draw(2 * margin + 1)
-    if height == 32:  # digits and clothes have a left and a right
-        column = torch.where(draw(2) == 1, width - 1 + 2 * margin - column, column)
-    padded = F.pad(x, (margin,) * 4)
-    image = torch.arange(images, device=x.device)[:, None, None]
-    return padded[image, :, row, column].permute(0, 3, 1, 2)
-
-
 class Training:
     """A network, its optimiser and its step as a CUDA graph."""
 
-    def __init__(self, run: Run, until: float) -> None:
-        self.run, self.done, self.until = run, 0, until if not run.steps else 0.0
+    def __init__(self, run: Run, given: argparse.Namespace) -> None:
+        self.run, self.done, self.until = run, 0, given.until if not run.steps else 0.0
         self.stream = torch.cuda.Stream() if DEVICE.type == "cuda" else None
         self.generator = torch.Generator(DEVICE).manual_seed(run.seed)
-        levels = [i + 0.5 for i in range(run.thresholds)]
+        thresholds, edges = thresholds_of(run.thresholds, run.edges)
         self.net = dst.nn.logic_tree_net(
             run.net,
             dst.Soft(tau=run.tau),
-            thresholds=levels,
+            thresholds=thresholds,
+            edges=edges,
             wiring=run.wiring,
             groups=run.groups or None,
             generator=torch.Generator().manual_seed(run.seed),
@@ -157,7 +128,8 @@ class Training:
             fused=True,
             capturable=cuda,
         )
-        self.images, self.labels, *self.held = split_of(run)
+        self.images, self.labels, *self.held = split_of(run.dataset, given.data, run.held_out)
+        self.teacher = teachers.load(given.teacher, run.dataset, run.held_out) if run.teacher else None
         hard = dst.Decoupled(tau_f=0.0, tau_b=run.tau_b)
         self.phases = [(0.0, dst.Soft(tau=run.tau)), (1 - run.anneal, hard)]
         if run.tau_end != run.tau:
@@ -186,7 +158,10 @@ class Training:
         index = torch.randint(len(self.images), (run.batch,), generator=self.generator, device=DEVICE)
         x = self.images[index]
         x = augmented(x, run.augment, self.generator) if run.augment else x
-        loss = F.cross_entropy(self.net(x), self.labels[index], label_smoothing=run.smoothing)
+        scores = self.net(x)
+        loss = F.cross_entropy(scores, self.labels[index], label_smoothing=run.smoothing)
+        if self.teacher is not None:
+            loss = (1 - run.teacher) * loss + run.teacher * divergence(scores, self.teacher(x), run.teacher_tau)
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()
         self.optimiser.step()
@@ -226,16 +201,22 @@ class Training:
             self.next_phase()
 
 
+def divergence(scores: Tensor, taught: Tensor, tau: float) -> Tensor:
+    """tau^2 KL(softmax(taught / tau) || softmax(scores / tau)), mean over images."""
+    logarithms = F.log_softmax(scores / tau, -1), F.log_softmax(taught / tau, -1)
+    return tau**2 * F.kl_div(*logarithms, reduction="batchmean", log_target=True)
+
+
 @torch.no_grad()
 def scores_of(net: nn.Module, images: Tensor) -> Tensor:
-    return torch.cat([net(x) for x in images.split(2_000)])
+    return torch.cat([net(x) for x in images.split(500)])
 
 
 def share_right(scores: Tensor, labels: Tensor) -> float:
     return int((scores.argmax(-1) == labels).sum()) / len(labels)
 
 
-def result(training: Training, keep: Path | None) -> tuple[dict[str, object], Tensor | None]:
+def result(training: Training, given: argparse.Namespace) -> tuple[dict[str, object], Tensor | None]:
     """The row of a training that is done, and the class sums of the test images where it is tested."""
     run, net, scores = training.run, training.net, None
     if training.stream:
@@ -249,13 +230,13 @@ def result(training: Training, keep: Path | None) -> tuple[dict[str, object], Te
         if run.estimator == "soft" and not run.anneal:
             row["history.validation_accuracy_soft"] = share_right(scores_of(net.train(), images), labels)
     if run.test:
-        images, labels = images_of(run.dataset, run.thresholds)["test"]
+        images, labels = images_of(run.dataset, given.data)["test"]
         scores = scores_of(net.eval(), images)
         row["history.test_accuracy"] = share_right(scores, labels)
-        if keep:
+        if given.keep:
             gates = [layer.logits.argmax(-1).flatten().to(torch.uint8).cpu().numpy() for layer in net.trees]
             name = f"{run.dataset}.{run.net}.{run.seed}"
-            np.savez_compressed(keep / name, gates=np.concatenate(gates), scores=scores.half().cpu().numpy())
+            np.savez_compressed(given.keep / name, gates=np.concatenate(gates), scores=scores.half().cpu().numpy())
     return line(run, 1) | row | {"provenance.seconds": round(seconds, 1)}, scores
 
 
@@ -268,33 +249,37 @@ def line(run: Run, members: int) -> dict[str, object]:
         config |= {"estimator.tau": numbers["tau"], "tau_end": numbers["tau_end"], "hard_tau_b": numbers["tau_b"]}
     else:
         config |= {"estimator.tau_f": numbers["tau_f"], "estimator.tau_b": numbers["tau_b"]}
+    if not run.edges:
+        del config["edges"]
+    if not run.teacher:
+        del config["teacher"], config["teacher_tau"]
     name = torch.cuda.get_device_name() if DEVICE.type == "cuda" else "CPU"
     place = {"provenance.device_name": name, "provenance.torch": torch.__version__}
     return {"task": "logic-conv", **config, "members": members, **place}
 
 
-def train_all(runs: list[Run], out: Path, at_once: int, minutes: float, until: float, keep: Path | None) -> None:
+def train_all(runs: list[Run], given: argparse.Namespace) -> None:
     began, waiting, active = time.time(), list(runs), list[Training]()
     votes = dict[Run, list[Tensor]]()
-    while (waiting or active) and time.time() < began + 60 * minutes:
-        while waiting and len(active) < at_once:
+    while (waiting or active) and time.time() < began + 60 * given.minutes:
+        while waiting and len(active) < given.at_once:
             try:
-                active.append(Training(waiting.pop(0), until))
+                active.append(Training(waiting.pop(0), given))
             except Exception:  # noqa: PERF203 - the others go on
                 traceback.print_exc()
         for training in active:
             training.train(50)
         for training in [t for t in active if t.share >= 1]:
             active.remove(training)
-            row, scores = result(training, keep)
-            write(out, row | {"provenance.at_once": at_once})
+            row, scores = result(training, given)
+            write(given.out, row | {"provenance.at_once": given.at_once})
             if scores is not None:
                 votes.setdefault(replace(training.run, seed=0), []).append(scores)
     for run, scores_by_seed in votes.items():
         if len(scores_by_seed) > 1:
-            labels = images_of(run.dataset, run.thresholds)["test"][1]
+            labels = images_of(run.dataset, given.data)["test"][1]
             accuracy = share_right(torch.stack(scores_by_seed).sum(0), labels)
-            write(out, line(run, len(scores_by_seed)) | {"history.test_accuracy": accuracy})
+            write(given.out, line(run, len(scores_by_seed)) | {"history.test_accuracy": accuracy})
     for training in active:
         print(f"not done: {training.done} of {training.run}", flush=True)
 
@@ -328,7 +313,7 @@ def parse(spec: str) -> Run:
     return Run(**{key: types[key](value) for key, value in values.items()})
 
 
-if __name__ == "__main__":
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
@@ -336,7 +321,14 @@ if __name__ == "__main__":
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--until", type=float, default=math.inf)
     parser.add_argument("--keep", type=Path)
+    parser.add_argument("--teacher", type=Path)
     parser.add_argument("runs", nargs="+")
-    given = parser.parse_args()
-    FOLDER = given.data
-    train_all([parse(spec) for spec in given.runs], given.out, given.at_once, given.minutes, given.until, given.keep)
+    given = parser.parse_args(arguments)
+    runs = [parse(spec) for spec in given.runs]
+    if any(run.teacher for run in runs) and given.teacher is None:
+        parser.error("a run has a teacher's weight: give --teacher FILE, which teacher.py has saved")
+    train_all(runs, given)
+
+
+if __name__ == "__main__":
+    main()

@@ -101,8 +101,9 @@ def first_attempt(rows: Rows, net: str, dataset: str) -> list[Row]:
 
 
 def tested(rows: Rows) -> list[Row]:
-    """The runs whose test images were measured."""
-    return [row for row in rows.runs.values() if row.run.task == TASK and row.has(METRIC)]
+    """The runs whose test images were measured, those of the published recipe: without edges and without a teacher."""
+    runs = [row for row in rows.runs.values() if row.run.task == TASK and row.has(METRIC)]
+    return [row for row in runs if row.run.config.keys().isdisjoint({"edges", "teacher"})]
 
 
 def percent(row: Row) -> float:

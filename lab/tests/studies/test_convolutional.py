@@ -50,13 +50,14 @@ def test_a_run_of_ten_minutes_is_too_long(rows: Any) -> None:
     assert verdicts(rows(*published(seconds=600.0)))["L2"] == "not supported"
 
 
-def test_explorations_ensembles_and_held_out_images_do_not_judge(rows: Any) -> None:
+def test_explorations_ensembles_teachers_and_held_out_images_do_not_judge(rows: Any) -> None:
     size = SIZES[0]
     whole = f"{size.dataset}-whole"
     beside = [
         *(run(size.net, whole, seed, 0.99) for seed in range(100, 105)),
         *(run(size.net, size.dataset, 1000 + i, 0.99) for i in range(5)),
         run(size.net, whole, 1000, 0.99, members=5),
+        *(run(size.net, whole, 1000 + i, 0.99, teacher=0.5) for i in range(5)),
     ]
     every = rows(*beside)
     assert set(verdicts(every).values()) == {"not tested"}

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from decoupled_st.nn.logic.layer import check_width, shown
@@ -11,10 +12,12 @@ from decoupled_st.nn.logic.layer import check_width, shown
 class Thermometer(nn.Module):
     """Compare each channel with thresholds: [images, channels, ...] to bools [images, thresholds * channels, ...].
 
-    Channels of the first threshold come first. The thresholds are a buffer.
+    Channels of the first threshold come first. The thresholds are buffers.
 
     Args:
         thresholds: numbers for all channels, or a tensor [thresholds, channels].
+        edges: thresholds of the derivatives of images [images, channels, h, w]: of each channel the filter of Sobel
+            across and down, over 4, and that of Laplace, over 2. Their 3 * edges * channels bits come last.
 
     Example:
         >>> import torch, decoupled_st as dst
@@ -23,8 +26,9 @@ class Thermometer(nn.Module):
     """
 
     thresholds: Tensor
+    edges: Tensor | None
 
-    def __init__(self, thresholds: Sequence[float] | Tensor) -> None:
+    def __init__(self, thresholds: Sequence[float] | Tensor, edges: Sequence[float] = ()) -> None:
         super().__init__()
         if isinstance(thresholds, Tensor):
             values = thresholds
@@ -34,6 +38,7 @@ class Thermometer(nn.Module):
         if values.dim() != 2 or not len(values) or not values.is_floating_point() or not bool(values.isfinite().all()):
             raise ValueError("thresholds must be one or more finite numbers, or a tensor [thresholds, channels]")
         self.register_buffer("thresholds", values)
+        self.register_buffer("edges", torch.tensor(edges, dtype=values.dtype, device=values.device) if edges else None)
 
     @classmethod
     def by_quantiles(cls, images: Tensor, count: int) -> "Thermometer":
@@ -49,8 +54,30 @@ class Thermometer(nn.Module):
         channels = self.thresholds.shape[1]
         if not isinstance(x, Tensor) or x.dim() < 2 or channels not in (1, x.shape[1]):
             raise ValueError(f"these thresholds are of {channels} channels: [images, {channels}, ...], got {shown(x)}")
+        if self.edges is not None and x.dim() != 4:
+            raise ValueError(f"edges are found in [images, channels, height, width], got {shown(x)}")
         levels = self.thresholds.reshape(*self.thresholds.shape, *(1,) * (x.dim() - 2))
-        return (x.unsqueeze(1) > levels).flatten(1, 2)
+        bits = (x.unsqueeze(1) > levels).flatten(1, 2)
+        if self.edges is None:
+            return bits
+        edges = (derivatives(x).unsqueeze(1) > self.edges.reshape(-1, 1, 1, 1)).flatten(1, 2)
+        return torch.cat([bits, edges], 1)
 
     def extra_repr(self) -> str:
-        return f"thresholds={len(self.thresholds)}"
+        edges = "" if self.edges is None else f", edges={len(self.edges)}"
+        return f"thresholds={len(self.thresholds)}{edges}"
+
+
+def derivatives(x: Tensor) -> Tensor:
+    """Sobel's filter across and down, and Laplace's, of images that are continued by their border.
+
+    Sums, not a convolution: for images of bytes they are exact, and so are the bits on every device.
+    """
+    x = F.pad(x if x.is_floating_point() else x.float(), (1, 1, 1, 1), mode="replicate")
+    centre, beside = x[..., 1:-1], x[..., :-2] + x[..., 2:]
+    smooth = beside + 2 * centre
+    down = smooth[:, :, 2:] - smooth[:, :, :-2]
+    smooth = x[:, :, :-2] + 2 * x[:, :, 1:-1] + x[:, :, 2:]
+    across = smooth[..., 2:] - smooth[..., :-2]
+    laplace = beside[:, :, 1:-1] + centre[:, :, :-2] + centre[:, :, 2:] - 4 * centre[:, :, 1:-1]
+    return torch.cat([across / 4, down / 4, laplace / 2], 1)

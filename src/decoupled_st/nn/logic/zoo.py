@@ -45,6 +45,7 @@ def logic_tree_net(
     estimator: Estimator | Rule | Tempered,
     *,
     thresholds: Sequence[float] | None = None,
+    edges: Sequence[float] = (),
     wiring: Literal["structured", "random"] = "structured",
     groups: int | None = None,
     generator: torch.Generator | None = None,
@@ -60,6 +61,7 @@ def logic_tree_net(
     Args:
         estimator: of every layer; `Soft(tau=1.0)` is the paper's.
         thresholds: of the input, evenly between 0 and 1 where None: 3 for S and M, 31 for B, L and G, 1 for MNIST.
+        edges: thresholds of the input's derivatives, see `Thermometer`; the paper's S and M have none.
         wiring: of the convolutions, see `LogicConv2d`; the paper's is "random".
         groups: parts of the network that do not see each other; k / 8 as in the paper where None.
         generator, device: see `LogicConv2d`.
@@ -79,9 +81,10 @@ def logic_tree_net(
         thresholds = [(i + 1) / (size.levels + 1) for i in range(size.levels)]
     options: dict[str, Any] = {"generator": generator, "device": device}
     first: dict[str, Any] = {} if cifar else {"kernel": 5, "padding": 0}
+    bits = len(thresholds) + 3 * len(edges)
     parts: list[nn.Module] = [
-        Thermometer(thresholds),
-        LogicConv2d(len(thresholds) * (3 if cifar else 1), k, estimator, wiring=wiring, **first, **options),
+        Thermometer(thresholds, edges),
+        LogicConv2d(bits * (3 if cifar else 1), k, estimator, wiring=wiring, **first, **options),
         OrPool2d(),
     ]
     widths = (k, 4 * k, 16 * k, 32 * k) if cifar else (k, 3 * k, 9 * k)

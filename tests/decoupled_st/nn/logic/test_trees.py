@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import decoupled_st as dst
@@ -148,6 +149,21 @@ def test_thresholds() -> None:
     assert quantiles(images).float().mean(0).tolist() == pytest.approx([0.74, 0.74, 0.49, 0.49, 0.24, 0.24])
 
 
+def test_thresholds_of_derivatives_follow_those_of_values() -> None:
+    images = torch.randint(256, (3, 2, 5, 6), dtype=torch.uint8)
+    sobel, smooth = torch.tensor([-1.0, 0, 1]), torch.tensor([1.0, 2, 1])
+    laplace = torch.tensor([[0.0, 1, 0], [1, -4, 1], [0, 1, 0]])
+    filters = torch.stack([smooth.outer(sobel) / 4, sobel.outer(smooth) / 4, laplace / 2])
+    padded = F.pad(images.float(), (1, 1, 1, 1), mode="replicate").reshape(6, 1, 7, 8)
+    found = F.conv2d(padded, filters[:, None]).reshape(3, 2, 3, 5, 6).transpose(1, 2).flatten(1, 2)
+    expected = [images > 99, images > 199, found > -9.9, found > 9.9]
+    stage = dst.nn.Thermometer([99.0, 199.0], edges=[-9.9, 9.9])
+    assert torch.equal(stage(images), torch.cat(expected, 1))
+    assert torch.equal(stage(images.double()), stage(images))
+    network = dst.nn.logic_tree_net("mnist-s", SOFT, thresholds=[0.5], edges=[0.1])
+    assert network[1].channels_in == network[0](torch.rand(1, 1, 28, 28)).shape[1] == 4
+
+
 @pytest.mark.parametrize(
     ("name", "gates"),
     [("cifar10-s", 83_552), ("cifar10-m", 668_416), ("mnist-s", 73_136), ("mnist-m", 292_544), ("mnist-l", 596_736)],
@@ -175,6 +191,7 @@ def test_the_zoo_has_the_papers_numbers_of_learned_gates(name: str, gates: int) 
         (lambda: dst.nn.logic_tree_net("cifar10-xl", SOFT), "a network's name is one of cifar10-s"),
         (lambda: dst.nn.logic_tree_net("cifar10-s", SOFT)(torch.rand(1, 3, 16, 16)), "takes 4096 inputs"),
         (lambda: dst.nn.Thermometer([]), "one or more finite numbers"),
+        (lambda: dst.nn.Thermometer([0.5], [0.1])(torch.rand(2, 3)), r"edges are found in \[images, channels, height"),
         (lambda: dst.nn.LogicTreeNetwork(nn.Flatten()), "at least one LogicConv2d or LogicTrees"),
     ],
 )
