@@ -11,12 +11,13 @@ from dst_lab.runs import WHOLE
 from results.build import table
 from results.quoted import Quoted, captions
 from studies.convolutional import CONVOLUTIONAL
-from studies.convolutional.claims import SIZES, accuracy, first_attempt, judged, minutes, percent, tested
+from studies.convolutional.claims import ATTEMPTS, SIZES, accuracy, judged, minutes, percent, tested
 from studies.convolutional.figures import GATES
 
 NETWORKS = (
     *((one.net, one.dataset, one.label, f"{one.published:.2f}") for one in SIZES),
     ("mnist-s", "fashion-mnist", "Fashion-MNIST, MNIST's S with 3 thresholds", "none"),
+    ("mnist-l", "fashion-mnist", "Fashion-MNIST, MNIST's L with 3 thresholds", "none"),
 )
 
 
@@ -24,13 +25,12 @@ def accuracies(rows: Rows) -> str:
     """Every network that was tested, and the seeds that judged it as one network."""
     body = []
     for net, dataset, label, published in NETWORKS:
-        runs, before = judged(rows, net, dataset), first_attempt(rows, net, dataset)
-        for found, when in ((runs, ""), (before, ", first attempt")):
-            if found:
-                body.append([f"{label}{when}", *_cells(rows, found, published)])
+        for attempt in ATTEMPTS:
+            if found := judged(rows, net, dataset, attempt):
+                body.append([f"{label}, {attempt}".rstrip(", "), *_cells(rows, found, published)])
         where = {"net": net, "dataset": dataset + WHOLE}
         for row in tested(rows):
-            if where.items() <= row.run.config.items() and row not in runs:
+            if where.items() <= row.run.config.items() and row.run.config["members"] > 1:
                 words = f"{label}, class sums of {row.run.config['members']} seeds added"
                 body.append([words, f"{percent(row):.2f}", *[""] * 4])
     head = ["network", "ours, test % (seeds)", "published %", "steps", "minutes", "gates after `simplify()`"]

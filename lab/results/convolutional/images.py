@@ -1,4 +1,7 @@
-"""A data set's images on the device that trains, and their augmentation there."""
+"""A data set's images on the device that trains, and their augmentation there.
+
+Of each byte the first five bits are kept: the paper's inputs have five, and the thresholds give the same bits.
+"""
 
 from functools import cache
 from pathlib import Path
@@ -16,7 +19,7 @@ def images_of(dataset: str, folder: Path) -> dict[str, tuple[Tensor, Tensor]]:
     """Images [images, channels, h, w] of uint8 and labels, by split."""
 
     def on_device(split: Split) -> tuple[Tensor, Tensor]:
-        return torch.from_numpy(split.images).to(DEVICE), torch.from_numpy(split.labels).to(DEVICE)
+        return torch.from_numpy(split.images & 0b11111000).to(DEVICE), torch.from_numpy(split.labels).to(DEVICE)
 
     return {name: on_device(split) for name, split in load(dataset, folder).splits.items()}
 

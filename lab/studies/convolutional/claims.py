@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Any
 
 from dst_lab.claims import Verdict
 from dst_lab.claims.verdict import NOT_SUPPORTED, NOT_TESTED, SUPPORTED
-from dst_lab.plans import FRESH
 from dst_lab.records import Row, Rows
 from dst_lab.runs import WHOLE
 
@@ -13,6 +13,8 @@ TASK = "logic-conv"
 METRIC = "test_accuracy"
 SOFT = {"name": "soft", "tau": 1.0}
 MINUTES = 10.0
+ATTEMPTS = {"": range(2000, 3000), "second attempt": range(1000, 2000), "first attempt": range(1000)}
+"""Their seeds; the runs without a name judge."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,10 @@ class Size:
 
 SIZES = (
     Size("cifar10-s", "cifar10", "CIFAR-10 S", 60.38, 0.40e6, 5),
-    Size("cifar10-m", "cifar10", "CIFAR-10 M", 71.01, 3.08e6, 2),
+    Size("cifar10-m", "cifar10", "CIFAR-10 M", 71.01, 3.08e6, 3),
     Size("mnist-s", "mnist", "MNIST S", 98.46, 147e3, 3),
+    Size("mnist-m", "mnist", "MNIST M", 99.23, 566e3, 3),
+    Size("mnist-l", "mnist", "MNIST L", 99.35, 1.27e6, 3),
 )
 
 
@@ -88,16 +92,13 @@ def judge_time(rows: Rows) -> Verdict:
     )
 
 
-def judged(rows: Rows, net: str, dataset: str) -> list[Row]:
-    """The runs of fresh seeds of a network, each by itself."""
-    wanted = {"net": net, "dataset": dataset + WHOLE, "members": 1}
-    return [row for row in tested(rows) if row.run.seed >= FRESH and wanted.items() <= row.run.config.items()]
-
-
-def first_attempt(rows: Rows, net: str, dataset: str) -> list[Row]:
-    """The tested runs of a network before, at the setting that was judged then: on all but the held-out images."""
-    wanted = {"net": net, "dataset": dataset, "wiring": "structured", "anneal": 0.25, "estimator": SOFT}
-    return [row for row in tested(rows) if row.run.seed < FRESH and wanted.items() <= row.run.config.items()]
+def judged(rows: Rows, net: str, dataset: str, attempt: str = "") -> list[Row]:
+    """The tested runs of a network, each by itself, at the setting of an attempt; the first held images out."""
+    wanted: dict[str, Any] = {"net": net, "dataset": dataset + WHOLE, "members": 1}
+    if attempt == "first attempt":
+        wanted |= {"dataset": dataset, "wiring": "structured", "anneal": 0.25, "estimator": SOFT}
+    seeds, runs = ATTEMPTS[attempt], [row for row in tested(rows) if wanted.items() <= row.run.config.items()]
+    return [row for row in runs if row.run.seed in seeds]
 
 
 def tested(rows: Rows) -> list[Row]:

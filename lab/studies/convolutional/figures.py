@@ -9,7 +9,7 @@ from dst_lab.figures.style import FAINT, INK, Drawn, absent, listing, panels, pl
 from dst_lab.records import Rows
 from matplotlib.axes import Axes
 
-from studies.convolutional.claims import first_attempt, judged, minutes, percent
+from studies.convolutional.claims import ATTEMPTS, judged, minutes, percent
 
 GATES = "gates_simplified"
 NAMES = {"cifar10": "CIFAR-10", "mnist": "MNIST", "fashion-mnist": "Fashion-MNIST"}
@@ -99,13 +99,11 @@ def time(rows: Rows) -> Drawn:
     def ours(dataset: str) -> dict[str, tuple[float, float]]:
         found = {}
         for net in NETS:
-            if runs := judged(rows, net, dataset):
-                found[NETS[net]] = fmean(minutes(rows, row) for row in runs), fmean(map(percent, runs))
-        for net in NETS:
-            first = first_attempt(rows, net, dataset)
-            if first:
-                spent = fmean(minutes(rows, row) for row in first)
-                found[f"{NETS[net]}, {first[0].run.config['steps']:,} steps"] = spent, fmean(map(percent, first))
+            for attempt in ATTEMPTS:
+                if runs := judged(rows, net, dataset, attempt):
+                    steps = f", {runs[0].run.config['steps']:,} steps" if attempt else ""
+                    spent = fmean(minutes(rows, row) for row in runs)
+                    found[f"{NETS[net]}{steps}"] = spent, fmean(map(percent, runs))
         return found
 
     remark = (

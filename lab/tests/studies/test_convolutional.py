@@ -27,7 +27,7 @@ def published(off: float = 0.0, seconds: float = 60.0) -> Iterator[Record]:
     for size in SIZES:
         for i in range(size.seeds):
             around = size.published + off + 0.5 * (i - (size.seeds - 1) / 2)
-            yield run(size.net, f"{size.dataset}-whole", 1000 + i, around / 100, seconds)
+            yield run(size.net, f"{size.dataset}-whole", 2000 + i, around / 100, seconds)
 
 
 @pytest.fixture
@@ -55,9 +55,10 @@ def test_explorations_ensembles_teachers_and_held_out_images_do_not_judge(rows: 
     whole = f"{size.dataset}-whole"
     beside = [
         *(run(size.net, whole, seed, 0.99) for seed in range(100, 105)),
-        *(run(size.net, size.dataset, 1000 + i, 0.99) for i in range(5)),
-        run(size.net, whole, 1000, 0.99, members=5),
-        *(run(size.net, whole, 1000 + i, 0.99, teacher=0.5) for i in range(5)),
+        *(run(size.net, size.dataset, 2000 + i, 0.99) for i in range(5)),
+        run(size.net, whole, 2000, 0.99, members=5),
+        *(run(size.net, whole, 2000 + i, 0.99, teacher=0.5) for i in range(5)),
+        *(run(size.net, whole, 1000 + i, 0.99) for i in range(5)),
     ]
     every = rows(*beside)
     assert set(verdicts(every).values()) == {"not tested"}
