@@ -197,7 +197,7 @@ def test_runs_that_an_earlier_version_put_together_start_again(small, train, row
     plan = [small("stochastic-binary", epochs=1, estimator=choice) for choice in choices]
     train(plan, "whole.sqlite")
     mixed = Checkpoints(tmp_path / "a.sqlite.checkpoints").of([config.run_id for config in plan])
-    assert mixed.save(Fleet(TASKS["stochastic-binary"](plan[0], None, CPU), plan))
+    mixed.save(Fleet(TASKS["stochastic-binary"](plan[0], None, CPU), plan))
     train(plan)
     assert rows(tmp_path / "a.sqlite") == rows(tmp_path / "whole.sqlite")
     assert names(tmp_path) == ["a.sqlite", "whole.sqlite"]

@@ -89,11 +89,8 @@ def training(args: argparse.Namespace, tables: bool = True) -> Iterator[tuple[En
 
             job = Job(args.fleet, args.keep, deadline, args.checkpoint_seconds, display, stop)
             yield chosen, job, ended
-    except TrainingStoppedError as stopped:
-        how = "and saved; the same command goes on from there"
-        if not stopped.saved:
-            how = "but could not save; the same command starts these runs again"
-        say(f"dst: stopped {how} (store: {args.store})", sys.stderr)
+    except TrainingStoppedError:
+        say(f"dst: stopped; the same command goes on (store: {args.store})", sys.stderr)
         sys.exit(INTERRUPTED)
 
 

@@ -37,8 +37,8 @@ class Job:
             is started.
         checkpoint_seconds: between one checkpoint and the next; None: no checkpoints are written.
         progress: called after every step, every chunk that is recorded, and with what a person should know.
-        stop: asked after every step, elsewhere a few times per second; True saves a checkpoint and raises
-            TrainingStoppedError.
+        stop: asked after every step, with Ray a few times per second; True ends training with a TrainingStoppedError,
+            after a checkpoint where it is trained in this process.
         checkpoints: where the chunks in progress are saved; next to the store.
     """
 
@@ -64,8 +64,6 @@ class Result(NamedTuple):
     records: list[Record]
     again: list[list[Config]]
     """Runs to be trained as chunks of their own: the halves of what failed, and what did not fit."""
-    saved: bool = True
-    """False where it was asked to stop and could not save."""
 
 
 class EngineLostError(Exception):

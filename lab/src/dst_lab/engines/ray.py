@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -34,8 +33,6 @@ from dst_lab.tasks import TASKS
 
 RETRIES = 10
 """How often a chunk is started again after its worker or node was lost; then it is halved as if its code had failed."""
-STOP = "stop"
-"""What the driver writes into its mark among the checkpoints."""
 ALONE = {
     "RAY_AUTH_MODE": "token",
     # Ray takes the machine's address rather than 127.0.0.1, and listens on every interface, unless it is told that
@@ -45,7 +42,7 @@ ALONE = {
 }
 """The environment of a Ray that is started here: no other machine can reach it, and none of its data leave this one."""
 PATIENCE = 30.0
-"""Seconds that workers have to save when the driver is asked to stop, or the time is up."""
+"""Seconds that workers have to save when the time is up."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +58,8 @@ class Terms:
     """Without what cannot be sent: callbacks, checkpoints, and a deadline of this machine's clock."""
     deadline: float = math.inf
     """A time of the wall clock, which the machines of a cluster share."""
-    mark: Path | None = None
-    """A file in the folder of checkpoints; a worker that does not see it goes without."""
+    folder: Path | None = None
+    """The folder of checkpoints; a worker that does not see it trains without."""
 
 
 class RayEngine:
@@ -108,8 +105,7 @@ class RayEngine:
         self._connect()
         where = self.address or "this machine"
         try:
-            with job.checkpoints.shared() if job.checkpoints else nullcontext() as mark:
-                yield from self._train(list(started), list(fresh), self._terms(job, mark), job)
+            yield from self._train(list(started), list(fresh), self._terms(job), job)
         except self._ray.exceptions.RayError as error:
             raise EngineLostError(
                 f"Ray at {where} was lost ({type(error).__name__}); what was recorded is safe, and the same command "
@@ -174,12 +170,13 @@ class RayEngine:
         """How many chunks can be trained at a time, now: nodes come and go."""
         return max(1, min(self.workers or sys.maxsize, sum(self._places())))
 
-    def _terms(self, job: Job, mark: Path | None) -> Terms:
+    def _terms(self, job: Job) -> Terms:
         # Each chunk on a GPU has it to itself; on CPUs the chunks of a node share its memory.
         sharers = 1 if self.device == "cuda" else min(self._slots(), max(self._places()))
         sent = replace(job, deadline=None, progress=None, stop=None, checkpoints=None)
         deadline = time.time() + max(0.0, job.seconds_left())
-        return Terms(self.source, self.device, self.threads, sharers, sent, deadline, mark)
+        folder = job.checkpoints.made() if job.checkpoints else None
+        return Terms(self.source, self.device, self.threads, sharers, sent, deadline, folder)
 
     def _submit(self, function: Any, retries: int, *arguments: Any) -> Any:
         """Call a function of an importable module on a worker; a reference to what it will return."""
@@ -192,7 +189,7 @@ class RayEngine:
         queue, first = queue + self._spread(fresh, queue, flying), True
         while queue or flying:
             if job.stop and job.stop():
-                yield from self._stop(flying, terms)
+                raise TrainingStoppedError  # the workers end with the driver: their chunks go on from the checkpoints
             late = time.time() - terms.deadline
             if late >= 0 and not first:
                 queue = []
@@ -228,20 +225,6 @@ class RayEngine:
             return Result([], halves(chunk))
         return Result([failed(chunk[0], reason, "a Ray worker", torch.device(self.device))], [])
 
-    def _stop(self, flying: dict[Any, list[Config]], terms: Terms) -> Iterator[Result]:
-        """Let the workers save; what ends meanwhile."""
-        saved = terms.mark is not None
-        if terms.mark:
-            with suppress(OSError):
-                terms.mark.write_text(STOP)
-        end = time.monotonic() + PATIENCE
-        while flying and time.monotonic() < end:
-            for ready in self._ready(flying):
-                result = self._result(ready, flying.pop(ready))
-                saved = saved and result.saved
-                yield result
-        raise TrainingStoppedError(saved=saved and not flying)
-
     def _value(self, reference: Any) -> Any:
         """What a task returned. An error that it raised is raised again, without Ray's wrapping."""
         try:
@@ -258,43 +241,19 @@ class RayEngine:
 def _train(configs: list[Config], terms: Terms) -> Result:
     """Train a chunk of runs in a worker. A retried task goes on from the checkpoint of the one before, where it can."""
     job = replace(terms.job, deadline=time.monotonic() + terms.deadline - time.time())
-    if terms.mark and terms.mark.exists():
-        checkpoints = Checkpoints(terms.mark.parent, terms.job.checkpoint_seconds or 0.0)
-        job = replace(job, checkpoints=checkpoints, stop=_Stop(terms.mark))
-        if job.stop and job.stop():
-            return Result([], [])
+    if terms.folder and terms.folder.is_dir():
+        job = replace(job, checkpoints=Checkpoints(terms.folder, terms.job.checkpoint_seconds or 0.0))
     if terms.deadline == math.inf:
         job = replace(job, deadline=None)
     task = _task(configs[0], terms)
     with threads(terms.threads):
-        try:
-            return train_chunk(task, configs, job, terms.sharers)
-        except TrainingStoppedError as stopped:
-            return Result([], [], stopped.saved)
+        return train_chunk(task, configs, job, terms.sharers)
 
 
 def _check(configs: list[Config], terms: Terms) -> None:
     for config in configs:
         task = _task(config, terms)
         runs_that_fit(task, task.device)
-
-
-class _Stop:
-    """True where the driver says so in its mark, which is read a few times a second, or has gone."""
-
-    def __init__(self, mark: Path) -> None:
-        self.mark, self.next, self.stopped = mark, 0.0, False
-
-    def __call__(self) -> bool:
-        if time.monotonic() >= self.next:
-            self.next = time.monotonic() + 0.2
-            try:
-                self.stopped = self.mark.read_text() == STOP
-            except FileNotFoundError:
-                self.stopped = True
-            except OSError:
-                pass  # a shared folder that stumbles: asked again in a moment
-        return self.stopped
 
 
 _kept: list[Task] = []

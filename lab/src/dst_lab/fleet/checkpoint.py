@@ -5,12 +5,11 @@ A checkpoint is atomic, without pickle, and enough to go on as if nothing had ha
 
 import json
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 import numpy as np
 import torch
@@ -50,8 +49,8 @@ class Checkpoint:
     def due(self) -> bool:
         return time.monotonic() - self._last >= max(self.seconds, self._took / SHARE)
 
-    def save(self, fleet: "Fleet") -> bool:
-        """True where the disk took it. The one before stays until this one is whole."""
+    def save(self, fleet: "Fleet") -> None:
+        """Write it, where the disk takes it. The one before stays until this one is whole."""
         start = time.monotonic()
         packed: dict[str, Any] = {name: tensor.detach().cpu().numpy() for name, tensor in state(fleet).items()}
         for number, (_, row) in enumerate(fleet.history):
@@ -74,11 +73,9 @@ class Checkpoint:
             with suppress(OSError):
                 self.path.parent.rmdir()
             self.refused(error)
-            return False
         finally:
             self._last = time.monotonic()
             self._took = self._last - start
-        return True
 
     def restore(self, fleet: "Fleet") -> bool:
         """Take up where a checkpoint of the same runs left off; False, and nothing changed, where none fits."""
@@ -194,35 +191,26 @@ class Checkpoints:
         return [runs for runs in chunks if all(run in pending for run in runs)]
 
     def tidy(self, finished: Collection[str]) -> None:
-        """Remove what cannot be continued: what killed processes left half-written or `shared`, damaged files, and
-        chunks of which a run is already recorded (the process was killed in between, or the plan changed)."""
+        """Remove what cannot be continued: what killed processes left half-written, damaged files, and chunks of
+        which a run is already recorded (the process was killed in between, or the plan changed)."""
         saved = self._saved()
         for path in (path for path, runs in saved if not runs):
             self._tell(f"the checkpoint {path} is damaged: its runs start again")
         over = [path for path, runs in saved if not runs or any(run in finished for run in runs)]
-        for path in (*over, *self.folder.glob("*.part"), *self.folder.glob("*.shared")):
+        for path in (*over, *self.folder.glob("*.part")):
             with suppress(OSError):
                 path.unlink()
         with suppress(OSError):
             self.folder.rmdir()
 
-    @contextmanager
-    def shared(self) -> Iterator[Path | None]:
-        """A file in the folder for the time of a block: processes, on any machine, that see it share the folder.
-        None where it cannot be made."""
-        mark = self.folder / f"{uuid4().hex}.shared"
+    def made(self) -> Path | None:
+        """The folder, which is there now; None where it cannot be made."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            mark.touch()
         except OSError as error:
             self._refused(error)
-            yield None
-            return
-        try:
-            yield mark.absolute()
-        finally:
-            with suppress(OSError):
-                mark.unlink(missing_ok=True)
+            return None
+        return self.folder.absolute()
 
     def _saved(self) -> list[tuple[Path, list[str] | None]]:
         saved = []

@@ -34,11 +34,7 @@ Report = Callable[["Fleet"], None]
 
 
 class TrainingStoppedError(Exception):
-    """Training was asked to stop. Whether what was done so far is `saved` in a checkpoint."""
-
-    def __init__(self, saved: bool) -> None:
-        super().__init__(saved)
-        self.saved = saved
+    """Training was asked to stop. What was done so far is in its checkpoint, where the disk took it."""
 
 
 class Fleet:
@@ -116,7 +112,9 @@ class Fleet:
             if report:
                 report(self)
             if stop and stop():
-                raise TrainingStoppedError(saved=self.checkpoint is not None and self.checkpoint.save(self))
+                if self.checkpoint:
+                    self.checkpoint.save(self)
+                raise TrainingStoppedError
             if self.checkpoint and self.checkpoint.due():
                 self.checkpoint.save(self)
         self.synchronise()
