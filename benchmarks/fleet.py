@@ -282,7 +282,7 @@ def size(args: argparse.Namespace, device: torch.device) -> None:
 
 def overhead(args: argparse.Namespace, device: torch.device) -> None:
     """A paper-scale epoch with and without recording, checkpoints and progress; evaluation counted apart."""
-    from dst_lab.cli.terminal.progress import Display
+    from dst_lab.cli.terminal import Display
     from dst_lab.store import Store
     from rich.console import Console
 

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from dst_lab.engines.chunk import build
-from dst_lab.engines.engine import Job, Result
+from dst_lab.engines.engine import Job, Result, build
 from dst_lab.engines.local import LocalEngine
 from dst_lab.estimators import Choice
-from dst_lab.fleet import provenance
+from dst_lab.fleet import recording
 from dst_lab.fleet.loop import TrainingStoppedError
 from dst_lab.fleet.task import Task
 from dst_lab.plans import Grid, Plan, Recipes, Sequential
@@ -88,7 +87,7 @@ def test_when_the_time_is_up_the_round_is_the_last(tmp_path: Path) -> None:
 def test_runs_by_another_version_of_a_tasks_module_are_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     job = Job(progress=lambda progress: progress.message and said.append(progress.message))
-    monkeypatch.setattr(provenance, "source_of", lambda kind: "new" * issubclass(kind, Task))
+    monkeypatch.setattr(recording, "source_of", lambda kind: "new" * issubclass(kind, Task))
     with Store.open(tmp_path / "runs.sqlite", write=True) as store:
         for seed, origin in enumerate(({"task_source": "old"}, {"task_source": "new"}, {"commit": "of old"})):
             history = {"validation_loss": Series(np.array([1]), np.array([1.0]))}

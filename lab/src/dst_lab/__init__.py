@@ -13,7 +13,7 @@ _HOMES = {"Tuned": "tuning", "tune": "tuning", "evaluate": "networks", "load": "
 
 
 def __getattr__(name: str) -> Any:
-    # Late, so that what only reads records (dst_lab.store) does not import torch.
+    # Late: `dst_lab.cli` says how threads wait before torch is loaded.
     if name in _HOMES:
         return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -45,10 +45,18 @@ def check_target(path: str | os.PathLike[str]) -> None:
         part.touch(exist_ok=False)
     if target.exists():
         with _explained(target), open(target, "rb") as file:
-            head = file.readline(1 << 16)
-            is_table = target.name.endswith(TABLE_ENDING) and b"history." in head
-            if is_table or head.startswith(STORE_MAGICS):
-                raise _refusal(target, "is a store, which this would overwrite: give another path.")
+            is_store = file.read(8).startswith(tuple(magic[:8] for magic in STORE_MAGICS))
+        if is_store or is_table(target):
+            raise _refusal(target, "is a store, which this would overwrite: give another path.")
+
+
+def is_table(path: Path) -> bool:
+    """True for a file of this name with a column of a metric: what `dst export` writes is none."""
+    if not path.name.endswith(TABLE_ENDING) or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        head = file.readline(10_000)
+    return b"history." in head and not head.startswith(b"SQLite")
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

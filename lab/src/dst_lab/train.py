@@ -14,17 +14,18 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dst_lab.engines.chunk import by_fleet
-from dst_lab.engines.engine import Engine, EngineLostError, Job, Progress
+from dst_lab.engines.engine import Engine, EngineLostError, Job, Progress, by_fleet
 from dst_lab.fleet.checkpoint import Checkpoints, folder_of
-from dst_lab.fleet.provenance import own_sources
-from dst_lab.plans import Plan, Recipes
+from dst_lab.fleet.recording import own_sources
 from dst_lab.records import Reader, remaining
 from dst_lab.runs import Config
 from dst_lab.store import Record, Store
 from dst_lab.tasks import TASKS
+
+if TYPE_CHECKING:
+    from dst_lab.plans import Plan, Recipes
 
 Round = Callable[["Outcome", Sequence[Config], Store], None]
 """Called after each round of training: what became of it, all the runs that are wanted so far, and the store."""
@@ -90,7 +91,7 @@ def train(
 
 
 def follow(
-    plan: Plan, engine: Engine, store: Store | Path, job: Job | None = None, after: Round | None = None
+    plan: "Plan", engine: Engine, store: Store | Path, job: Job | None = None, after: Round | None = None
 ) -> Followed:
     """Round after round: what the plan wants next, until it wants nothing, a run fails, or the time is up.
 
@@ -118,7 +119,7 @@ def follow(
 
 
 def reproduce(
-    recipes: Recipes,
+    recipes: "Recipes",
     scale: str,
     engine: Engine,
     store: Path,

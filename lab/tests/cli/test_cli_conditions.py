@@ -10,7 +10,7 @@ import pytest
 from dst_lab.estimators import Choice
 from dst_lab.plans import FRESH
 from dst_lab.records import Rows
-from dst_lab.records.conditions import parse
+from dst_lab.records.fields import parse
 from dst_lab.records.groups import groups
 from dst_lab.report.tables import settings_table
 from dst_lab.store import Record, Store, run_id

@@ -11,9 +11,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from dst_lab.cli.main import command_line
-from dst_lab.cli.options.parser import EXAMPLES, FIRST_STEPS
-from dst_lab.cli.terminal.console import Console, say
-from dst_lab.cli.terminal.progress import Display
+from dst_lab.cli.options import EXAMPLES, FIRST_STEPS
+from dst_lab.cli.terminal import Console, Display, say
 from dst_lab.engines.engine import Progress
 from dst_lab.report import known
 from dst_lab.store import Record, Series, Store

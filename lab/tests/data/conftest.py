@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dst_lab.data.sources import SOURCES, File, Source
+from dst_lab.data.datasets import SOURCES, File, Source
 
 
 @pytest.fixture(autouse=True)

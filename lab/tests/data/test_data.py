@@ -7,8 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 from dst_lab.data import DataError, bits, levels, load, load_levels
-from dst_lab.data.datasets import read_cifar, read_idx
-from dst_lab.data.sources import File, data_root, unpacked
+from dst_lab.data.datasets import File, data_root, read_cifar, read_idx, unpacked
 
 
 def assert_splits(dataset, tiny, validation):

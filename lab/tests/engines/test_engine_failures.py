@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from dst_lab.data import DataError
-from dst_lab.engines import chunk
+from dst_lab.engines import engine
 from dst_lab.engines.engine import Job
 from dst_lab.engines.local import LocalEngine
 from dst_lab.fleet.loop import Fleet
@@ -148,7 +148,7 @@ def test_what_is_no_failure_of_a_run_ends_everything(where, error, plan, train, 
         monkeypatch.setattr(TASKS["stochastic-binary"], "__init__", refuse)
     elif where in ("train", "device"):
         monkeypatch.setattr(Fleet, "train", refuse)
-        monkeypatch.setattr(chunk, "_works", lambda device: where != "device")
+        monkeypatch.setattr(engine, "_works", lambda device: where != "device")
     with pytest.raises(type(error), match=str(error)):
         train(plan, **({where: refuse} if where in ("progress", "stop") else {}))
     with Store.open(tmp_path / "a.sqlite") as store:

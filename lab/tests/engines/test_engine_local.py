@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from dst_lab.engines import chunk
+from dst_lab.engines import engine
 from dst_lab.engines.engine import Job, Progress, Result
 from dst_lab.engines.local import LocalEngine
 from dst_lab.estimators import Choice
@@ -102,11 +102,11 @@ def test_chunks_of_any_size_give_the_same_rows(most, plan, train, rows, tmp_path
 
 
 def test_chunks_that_share_a_machine_share_its_memory(plan, monkeypatch) -> None:
-    task = chunk.build(plan[0], None, CPU)
-    room = 4.5 * chunk.bytes_per_run(task) / 0.7
-    monkeypatch.setattr(chunk, "free_bytes", lambda device: int(room))
+    task = engine.build(plan[0], None, CPU)
+    room = 4.5 * engine.bytes_per_run(task) / 0.7
+    monkeypatch.setattr(engine, "free_bytes", lambda device: int(room))
     for sharers, fit in ((1, 4), (2, 2), (4, 1), (40, 1)):
-        result = chunk.train_chunk(task, plan, Job(), sharers)
+        result = engine.train_chunk(task, plan, Job(), sharers)
         assert len(result.records) == fit
         assert result.again == [plan[fit:]]
 

@@ -5,8 +5,8 @@ import io
 
 import pytest
 import torch
-from dst_lab.engines import chunk
-from dst_lab.engines.chunk import MOST, bytes_per_run, free_bytes, runs_that_fit
+from dst_lab.engines import engine
+from dst_lab.engines.engine import MOST, bytes_per_run, free_bytes, runs_that_fit
 from dst_lab.fleet.loop import Fleet
 from dst_lab.tasks import TASKS
 
@@ -21,11 +21,11 @@ def task(small, name):
 def test_seven_tenths_of_the_free_memory_are_filled(task, monkeypatch) -> None:
     each = bytes_per_run(task)
     for runs in (1, 2, 10, MOST["cpu"]):
-        monkeypatch.setattr(chunk, "free_bytes", lambda device, runs=runs: int((runs + 0.5) * each / 0.7))
+        monkeypatch.setattr(engine, "free_bytes", lambda device, runs=runs: int((runs + 0.5) * each / 0.7))
         assert runs_that_fit(task, CPU) == runs
-    monkeypatch.setattr(chunk, "free_bytes", lambda device: 10**15)
+    monkeypatch.setattr(engine, "free_bytes", lambda device: 10**15)
     assert runs_that_fit(task, CPU) == MOST["cpu"]
-    monkeypatch.setattr(chunk, "free_bytes", lambda device: 0)
+    monkeypatch.setattr(engine, "free_bytes", lambda device: 0)
     assert runs_that_fit(task, CPU) == 1
 
 

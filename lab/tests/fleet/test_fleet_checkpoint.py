@@ -14,7 +14,7 @@ from dst_lab.estimators import Choice
 from dst_lab.fleet import checkpoint as module
 from dst_lab.fleet.checkpoint import Checkpoint, runs_of
 from dst_lab.fleet.loop import Fleet, TrainingStoppedError
-from dst_lab.fleet.provenance import source_of
+from dst_lab.fleet.recording import source_of
 from dst_lab.store import Record
 from dst_lab.tasks import TASKS
 

@@ -12,7 +12,7 @@ import toys
 from dst_lab.engines.engine import Job
 from dst_lab.engines.local import LocalEngine
 from dst_lab.estimators import Choice
-from dst_lab.fleet import provenance
+from dst_lab.fleet import recording
 from dst_lab.fleet.chooser import Chooser, drawn_at
 from dst_lab.fleet.loop import Fleet, TrainingStoppedError
 from dst_lab.fleet.streams import Source, Streams, Use
@@ -145,7 +145,7 @@ def part(request: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """(name, key of the record, the choice, a function that edits the part's module)."""
     kind, make, values, key = PARTS[request.param]
     mark = ["of monday"]
-    monkeypatch.setattr(provenance, "source_of", lambda of: mark[0] if of is kind else "")
+    monkeypatch.setattr(recording, "source_of", lambda of: mark[0] if of is kind else "")
     return request.param, key, make(**values), lambda: mark.__setitem__(0, "of tuesday")
 
 

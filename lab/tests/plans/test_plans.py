@@ -7,8 +7,7 @@ from itertools import product
 import pytest
 from dst_lab.estimators import Choice
 from dst_lab.plans import Adaptive, Confirm, Grid, Lookup, Plan, Sequential, Several
-from dst_lab.plans.plan import best, edge, value_of, with_value
-from dst_lab.plans.sequential import beyond
+from dst_lab.plans.plan import best, beyond, edge, value_of, with_value
 from dst_lab.runs import Config
 from dst_lab.tasks.bias_variance import BiasVarianceConfig
 from dst_lab.tasks.stochastic_binary import StochasticBinaryConfig

@@ -9,8 +9,8 @@ import torch
 from rich.table import Table
 
 from dst_lab.cli.machine import pick_device
-from dst_lab.cli.terminal.console import Console, say
-from dst_lab.engines.chunk import by_fleet, bytes_per_run, runs_that_fit
+from dst_lab.cli.terminal import Console, say
+from dst_lab.engines.engine import by_fleet, bytes_per_run, runs_that_fit
 from dst_lab.fleet.contract import ContractError
 from dst_lab.fleet.loop import Fleet, threads
 from dst_lab.fleet.task import Task

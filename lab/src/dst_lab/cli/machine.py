@@ -12,9 +12,8 @@ from types import FrameType
 import torch
 
 from dst_lab.cli.commands.show import print_table
-from dst_lab.cli.options.parser import add_store, at_least
-from dst_lab.cli.terminal.console import say
-from dst_lab.cli.terminal.progress import Display
+from dst_lab.cli.options import add_store, at_least
+from dst_lab.cli.terminal import Display, say
 from dst_lab.engines.engine import Engine, Job
 from dst_lab.engines.local import LocalEngine
 from dst_lab.fleet.loop import TrainingStoppedError

@@ -17,10 +17,10 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import Any
 
-from dst_lab import plugins
-from dst_lab.cli.options.parser import EXAMPLES, FIRST_STEPS, Parser, epilog
-from dst_lab.cli.terminal.console import fall_silent, say
+from dst_lab.cli.options import EXAMPLES, FIRST_STEPS, Parser, epilog
+from dst_lab.cli.terminal import fall_silent, say
 from dst_lab.data import DataError
+from dst_lab.plugins import load as load_plugins
 from dst_lab.store import StoreError, StoreWarning
 
 COMMANDS = {
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     debug = False
     before = {}
     try:
-        plugins.load()
+        load_plugins()
         given = sys.argv[1:] if arguments is None else arguments
         only = next((word for word in given if word in COMMANDS), None)
         args = command_line(only).parse_args(given or ["--help"])

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from dst_lab.engines.chunk import build, by_fleet, fleet_of, runs_that_fit, train_chunk
-from dst_lab.engines.engine import Job, Result
+from dst_lab.engines.engine import Job, Result, build, by_fleet, fleet_of, runs_that_fit, train_chunk
 from dst_lab.fleet.loop import threads
 from dst_lab.fleet.task import Task
 from dst_lab.runs import Config

@@ -21,12 +21,22 @@ import torch
 
 from dst_lab import plugins
 from dst_lab.data import DataError
-from dst_lab.engines.chunk import build, by_fleet, failed, fleet_of, halves, runs_that_fit, train_chunk
-from dst_lab.engines.engine import EngineLostError, Job, Result
+from dst_lab.engines.engine import (
+    EngineLostError,
+    Job,
+    Result,
+    build,
+    by_fleet,
+    failed,
+    fleet_of,
+    halves,
+    runs_that_fit,
+    train_chunk,
+)
 from dst_lab.estimators import is_own
 from dst_lab.fleet.checkpoint import Checkpoints
 from dst_lab.fleet.loop import TrainingStoppedError, threads
-from dst_lab.fleet.provenance import parts
+from dst_lab.fleet.recording import parts
 from dst_lab.fleet.task import Task
 from dst_lab.runs import Config
 from dst_lab.tasks import TASKS

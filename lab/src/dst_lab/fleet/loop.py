@@ -17,8 +17,7 @@ from dst_lab.fleet.checkpoint import Checkpoint, state
 from dst_lab.fleet.chooser import Chooser
 from dst_lab.fleet.layers import compiled
 from dst_lab.fleet.optimiser import Optimiser, UpdateRule
-from dst_lab.fleet.provenance import own_sources, provenance
-from dst_lab.fleet.recording import moves, parts_of, records_of, tensors_of
+from dst_lab.fleet.recording import moves, own_sources, parts_of, provenance, records_of, tensors_of
 from dst_lab.fleet.rules import Rules
 from dst_lab.fleet.streams import Source, Streams, Use
 from dst_lab.fleet.task import Choosers, Metrics, Task, sum_per_run

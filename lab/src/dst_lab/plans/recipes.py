@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from dst_lab.plans.adaptive import Adaptive
-from dst_lab.plans.plan import Grid, Lookup, Plan, Several
-from dst_lab.plans.sequential import Sequential
+from dst_lab.plans.plan import Grid, Lookup, Plan, Sequential, Several
 from dst_lab.runs import Config
 
 Recipe: TypeAlias = Callable[[str], Plan]

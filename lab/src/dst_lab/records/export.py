@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from dst_lab.records.conditions import chosen
-from dst_lab.records.fields import names, value_at
+from dst_lab.records.fields import chosen, names, value_at
 from dst_lab.records.row import shown_by, temperatures
 from dst_lab.replace import check_target, replacing
 from dst_lab.shown import did_you_mean

@@ -4,15 +4,17 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dst_lab.cards import Look, estimator
-from dst_lab.plans import FRESH, Lookup, Plan, Recipes
-from dst_lab.plans.recipes import Role, Search
 from dst_lab.records.row import Array, Row, setting_key
 from dst_lab.records.summary import values
-from dst_lab.runs import Config
+from dst_lab.runs import FRESH, Config
 from dst_lab.store import Store, run_id
+
+if TYPE_CHECKING:
+    from dst_lab.plans import Lookup, Plan, Recipes
+    from dst_lab.plans.recipes import Role, Search
 
 ENDED = ("done", "diverged")
 
@@ -33,7 +35,7 @@ class Reader:
         row = self.row(config)
         return row if row is not None and row.run.status in ENDED else None
 
-    def scores(self) -> Lookup:
+    def scores(self) -> "Lookup":
         """Each run's lowest validation loss over training; infinite where it diverged."""
         known: dict[str, float] = {}
 
@@ -49,7 +51,7 @@ class Reader:
         return lookup
 
 
-def remaining(plan: Plan, store: Store) -> tuple[list[Config], list[Config]]:
+def remaining(plan: "Plan", store: Store) -> tuple[list[Config], list[Config]]:
     """What the plan wants, given the store, and the store lacks; and all that it wants so far."""
     lookup = Reader(store).scores()
     wanted = plan.wanted(lookup)
@@ -92,15 +94,15 @@ class Rows:
     """The runs of a store as a study sees them at one scale. Settings are chosen by the searches' own rule. `find` and
     `lookup` may be replaced, as in tests, which need no store."""
 
-    recipes: Recipes
+    recipes: "Recipes"
     scale: str
     find: Callable[[Config], Row | None]
     """The run of a config if it is done or diverged; None otherwise."""
-    lookup: Lookup
+    lookup: "Lookup"
     reader: Reader | None = None
 
     @classmethod
-    def of(cls, store: Store, recipes: Recipes, scale: str) -> "Rows":
+    def of(cls, store: Store, recipes: "Recipes", scale: str) -> "Rows":
         reader = Reader(store)
         return cls(recipes, scale, reader.find, reader.scores(), reader)
 
@@ -116,12 +118,12 @@ class Rows:
         return self.reader.rows if self.reader else {}
 
     @cached_property
-    def chosen(self) -> dict[Role, Config]:
+    def chosen(self) -> "dict[Role, Config]":
         """The setting of each (task, role), where that search is done."""
         return self.recipes.chosen(self.lookup, self.scale)
 
     @cached_property
-    def searches(self) -> dict[Role, tuple[str, Search]]:
+    def searches(self) -> "dict[Role, tuple[str, Search]]":
         """For each (task, role), the recipe's name and the part of its plan that searches for it."""
         return self.recipes.searched(self.scale)
 

@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from dst_lab.replace import TABLE_ENDING
+from dst_lab.replace import TABLE_ENDING, is_table
 from dst_lab.store import table
 from dst_lab.store.errors import RESTORE, SAFE, StoreError, explained
 from dst_lab.store.rows import BARE_FINGERPRINTS, SCHEMA, encode, insert
@@ -135,7 +135,7 @@ def locked(path: Path) -> Iterator[None]:
 def slices(folder: Path) -> list[Path]:
     """The stores in a folder that is read as one, by name; `StoreError` where there is none."""
     files = sorted(
-        path for path in folder.iterdir() if (path.name.endswith(_ENDINGS) and path.is_file()) or table.is_table(path)
+        path for path in folder.iterdir() if (path.name.endswith(_ENDINGS) and path.is_file()) or is_table(path)
     )
     if not files:
         raise StoreError(
@@ -160,7 +160,7 @@ def compress(path: Path) -> None:
 def plain(path: Path) -> Iterator[Path]:
     """The store as a plain file: `path` itself or, of a compressed one or a table, a temporary file for the time of the
     block."""
-    if table.is_table(path):
+    if is_table(path):
         with TemporaryDirectory(prefix="dst-") as folder:
             target = Path(folder) / "runs.sqlite"
             with writer(target) as connection:

@@ -14,13 +14,12 @@ from typing import Any
 
 import numpy.typing as npt
 
-from dst_lab.replace import replacing, resolved
+from dst_lab.replace import is_table, replacing, resolved
 from dst_lab.runs import identify
 from dst_lab.store import blob, files, networks, rows
 from dst_lab.store.errors import RESTORE, DamagedRunError, StoreError, StoreWarning, explained
 from dst_lab.store.record import Record, Run, Series
 from dst_lab.store.rows import Outcome
-from dst_lab.store.table import is_table
 
 
 @dataclass(frozen=True)

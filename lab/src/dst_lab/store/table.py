@@ -14,19 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from dst_lab.replace import TABLE_ENDING
 from dst_lab.runs import canonical
 from dst_lab.store.errors import StoreError
 from dst_lab.store.record import Record, Series
-
-
-def is_table(path: Path) -> bool:
-    """True for a file of this name with a column of a metric: neither a store nor what `dst export` writes is one."""
-    if not path.name.endswith(TABLE_ENDING) or not path.is_file():
-        return False
-    with path.open("rb") as file:
-        head = file.readline(10_000)
-    return b"history." in head and not head.startswith(b"SQLite")
 
 
 def read(path: Path) -> list[Record]:

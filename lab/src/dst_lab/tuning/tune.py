@@ -31,8 +31,7 @@ from dst_lab.estimators import (
     options_of,
 )
 from dst_lab.plans.adaptive import Adaptive
-from dst_lab.plans.plan import Grid, Plan, is_number, score, value_of, with_value
-from dst_lab.plans.sequential import Sequential
+from dst_lab.plans.plan import Grid, Plan, Sequential, is_number, score, value_of, with_value
 from dst_lab.records import Reader, remaining
 from dst_lab.runs import Config
 from dst_lab.store import Record, Series, Store, StoreError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from dst_lab.cli.options.fields import read_axis
+from dst_lab.cli.options import read_axis
 from dst_lab.estimators import Choice
 from dst_lab.tasks.stochastic_binary import StochasticBinaryConfig
 

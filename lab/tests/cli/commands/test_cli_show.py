@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from dst_lab.cli.commands import show
 from dst_lab.cli.commands.run import seeds
-from dst_lab.cli.terminal.console import Console
+from dst_lab.cli.terminal import Console
 from dst_lab.store import Store
 from invented import decoupled, put, record
 

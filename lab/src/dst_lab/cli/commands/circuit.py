@@ -11,8 +11,8 @@ from decoupled_st import circuits
 from decoupled_st.circuits import Circuit, write_images
 from decoupled_st.circuits.formats.files import check_path
 from dst_lab import data
-from dst_lab.cli.options.parser import add_store, at_least, read_path
-from dst_lab.cli.terminal.console import say
+from dst_lab.cli.options import add_store, at_least, read_path
+from dst_lab.cli.terminal import say
 from dst_lab.data import DataError
 from dst_lab.networks import load
 from dst_lab.replace import check_target

@@ -5,8 +5,8 @@ from typing import Any
 
 from dst_lab.claims.verdict import LEVEL, NOT_TESTED
 from dst_lab.cli.commands.report import add_study
-from dst_lab.cli.options.parser import add_store
-from dst_lab.cli.terminal.console import say
+from dst_lab.cli.options import add_store
+from dst_lab.cli.terminal import say
 from dst_lab.report import known, pick_scale
 from dst_lab.report.verdicts import in_words
 from dst_lab.store import Store

@@ -5,12 +5,11 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from dst_lab.cli.options.parser import add_store, add_where, read_path
-from dst_lab.cli.terminal.console import say
+from dst_lab.cli.options import add_store, add_where, read_path
+from dst_lab.cli.terminal import say
 from dst_lab.records import Reader, field, setting_key, versions
-from dst_lab.records.conditions import chosen, parse
 from dst_lab.records.export import export
-from dst_lab.records.fields import described
+from dst_lab.records.fields import chosen, described, parse
 from dst_lab.store import Run, Store
 
 MOST_LISTED = 50

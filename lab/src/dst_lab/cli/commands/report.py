@@ -8,8 +8,8 @@ from typing import Any
 from dst_lab import report, train
 from dst_lab.cli.commands.sweep import print_end
 from dst_lab.cli.machine import LEFT, add_budget, add_machine, code_after, training, way_on
-from dst_lab.cli.options.parser import add_store, read_path
-from dst_lab.cli.terminal.console import Console, say
+from dst_lab.cli.options import add_store, read_path
+from dst_lab.cli.terminal import Console, say
 from dst_lab.figures import draw, write_files
 from dst_lab.records import remaining, versions
 from dst_lab.replace import check_target, write_text

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from contextlib import nullcontext
 from typing import Any
 
+from dst_lab.cards import title
 from dst_lab.cli.estimate import say_estimate
 from dst_lab.cli.machine import add_machine, code_of, training
-from dst_lab.cli.options.fields import add_fields, read_config
-from dst_lab.cli.options.parser import epilog
-from dst_lab.cli.terminal.console import say
+from dst_lab.cli.options import Parser, add_fields, epilog, read_config
+from dst_lab.cli.terminal import say
 from dst_lab.estimators import (
     DEFAULT,
     USUAL,
@@ -36,19 +36,26 @@ def add(commands: Any) -> None:
     parser = commands.add_parser(
         "run", help="train runs of one task", description="Train runs of one task and record them."
     )
-    tasks = parser.add_subparsers(dest="task", required=True, metavar="TASK")
-    for name, config_type in CONFIGS.items():
-        about = (sys.modules[config_type.__module__].__doc__ or "").split("\n\n")[0]
-        one = tasks.add_parser(
-            name,
-            help=about.partition("\n")[0],
-            description=about,
-            usage=f"dst run {name} [options]",
-            epilog=epilog(f"dst run {name} --estimator all --seeds 3"),
-        )
-        add_common(one)
-        add_fields(one, config_type)
-        one.set_defaults(do=run, config_type=config_type)
+    tasks = parser.add_subparsers(dest="task", required=True, metavar="TASK", parser_class=_TaskParser)
+    for name in CONFIGS:
+        example = epilog(f"dst run {name} --estimator all --seeds 3")
+        one = tasks.add_parser(name, help=title(name), usage=f"dst run {name} [options]", epilog=example)
+        one.task = name
+
+
+class _TaskParser(Parser):
+    """Loads its task, and has its options, once words are parsed: no other task is loaded."""
+
+    task = ""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        if self.task:
+            config_type, self.task = CONFIGS[self.task], ""
+            self.description = (sys.modules[config_type.__module__].__doc__ or "").split("\n\n")[0]
+            add_common(self)
+            add_fields(self, config_type)
+            self.set_defaults(do=run, config_type=config_type)
+        return super().parse_known_args(args, namespace)
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:

@@ -11,9 +11,8 @@ from typing import Any
 from dst_lab.cli.commands.run import add_common, choices, seeds
 from dst_lab.cli.estimate import say_estimate
 from dst_lab.cli.machine import add_budget, code_after, missing_networks, training, way_on
-from dst_lab.cli.options.fields import read_axis, read_config, read_range
-from dst_lab.cli.options.parser import at_least
-from dst_lab.cli.terminal.console import say
+from dst_lab.cli.options import at_least, read_axis, read_config, read_range
+from dst_lab.cli.terminal import say
 from dst_lab.estimators import DEFAULT, names_of_numbers
 from dst_lab.plans import Adaptive, Grid, Plan, Recipe
 from dst_lab.plans.plan import with_values
