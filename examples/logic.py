@@ -6,7 +6,7 @@ Images become 192 bits. Two layers of 640 gates are trained in a plain loop, the
 simplified, checked against the network on the test images, and written to FOLDER (here). Seconds on one CPU core.
 """
 
-import sys
+import argparse
 from pathlib import Path
 
 import torch
@@ -63,4 +63,6 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path())
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, nargs="?", default=Path(), help="where the circuit is written (here)")
+    main(parser.parse_args().folder)

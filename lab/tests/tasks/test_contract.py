@@ -132,13 +132,10 @@ def failing(part: str, lost: Any, message: str) -> Any:
 
 @pytest.mark.parametrize("part", ["initial", "fixed", "buffers"])
 def test_a_part_that_fails_for_some_seeds_costs_those_runs_alone(train, part) -> None:
-    """Such as a warm start that has files for some. What fails for the first is raised before anything is trained."""
-    runs = {run.seed: run for run in train(**{part: failing(part, {1, 3}, "no such file")}).runs()}
-    assert {seed: run.status for seed, run in runs.items()} == {0: "done", 1: "failed", 2: "done", 3: "failed"}
-    assert all(f"warm_{seed}.pt" in runs[seed].detail["reason"] for seed in (1, 3))
-    train.close()
-    with pytest.raises(FileNotFoundError, match=r"warm_1\.pt"):
-        train(**{part: failing(part, {1, 3}, "no such file")})
+    """Such as a warm start that has files for some."""
+    runs = {run.seed: run for run in train(**{part: failing(part, {0, 3}, "no such file")}).runs()}
+    assert {seed: run.status for seed, run in runs.items()} == {0: "failed", 1: "done", 2: "done", 3: "failed"}
+    assert all(f"warm_{seed}.pt" in runs[seed].detail["reason"] for seed in (0, 3))
 
 
 def test_a_dry_run_says_that_a_run_fails(train, cli) -> None:
@@ -180,10 +177,6 @@ def test_no_checkpoint_keeps_a_shape_that_was_mended(train, tmp_path) -> None:
             lambda: type("T", (Toy,), {"config_type": dataclass(type("C", (Config,), {"task": "c"}), frozen=True)}),
             r"the task c: C.steps_of\(images\) is missing",
         ),
-        (
-            lambda: type("T", (Toy,), {"network": lambda self, config, tensors, estimator, deterministic: None}),
-            r"the task toy: network\(config, tensors, ..\) is called on the class: make it a classmethod",
-        ),
     ],
 )
 def test_what_is_no_task_is_not_registered(given, message) -> None:
@@ -191,16 +184,6 @@ def test_what_is_no_task_is_not_registered(given, message) -> None:
     with pytest.raises(ContractError, match=message):
         register(given())
     assert before == TASKS
-
-
-def test_a_field_without_a_default_is_not_registered() -> None:
-    @dataclass(frozen=True, kw_only=True)
-    class Bare(ToyConfig):
-        task: ClassVar[str] = "bare"
-        width: int
-
-    with pytest.raises(ContractError, match="every field of Bare needs a default, got width without"):
-        register(type("T", (Toy,), {"config_type": Bare}))
 
 
 def test_a_task_that_keeps_its_promise_is_trained(train) -> None:

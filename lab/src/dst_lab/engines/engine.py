@@ -209,17 +209,23 @@ def _size(task: Task, configs: Sequence[Config], job: Job, sharers: int) -> int:
         # What was started goes on as it is, even where less fits by now: in pieces it would start again.
         if started == runs[: len(started)] and len(started) <= most:
             return len(started)
-    return min(runs_that_fit(task, task.device, sharers), most, len(runs))
+    try:
+        return min(runs_that_fit(task, task.device, sharers, configs[0].seed), most, len(runs))
+    except ContractError:
+        raise
+    except Exception:
+        return 1  # the code of the first run fails: it is trained, and recorded, alone
 
 
-def runs_that_fit(task: Task, device: torch.device, sharers: int = 1) -> int:
+def runs_that_fit(task: Task, device: torch.device, sharers: int = 1, seed: int | None = None) -> int:
     """A safe number of runs per fleet, from the memory that is free now and its `sharers`; at least 1."""
-    return max(1, min(MOST[device.type], int(0.7 * free_bytes(device) / sharers) // max(1, bytes_per_run(task))))
+    most = int(0.7 * free_bytes(device) / sharers) // max(1, bytes_per_run(task, seed))
+    return max(1, min(MOST[device.type], most))
 
 
-def bytes_per_run(task: Task) -> int:
-    """About how much memory one more run takes."""
-    seed = task.config.seed
+def bytes_per_run(task: Task, seed: int | None = None) -> int:
+    """About how much memory one more run takes, such as that of this seed."""
+    seed = task.config.seed if seed is None else seed
     parameters, fixed, buffers = (made(task, part, seed).values() for part in ("initial", "fixed", "buffers"))
     numbers = sum(tensor.numel() for tensor in parameters)
     held = sum(tensor.numel() * tensor.element_size() for tensor in (*fixed, *buffers))

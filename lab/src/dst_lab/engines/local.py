@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from dst_lab.engines.engine import Job, Result, build, by_fleet, fleet_of, runs_that_fit, train_chunk
+from dst_lab.engines.engine import Job, Result, build, by_fleet, fleet_of, train_chunk
 from dst_lab.fleet.loop import threads
 from dst_lab.fleet.task import Task
 from dst_lab.runs import Config
@@ -27,7 +27,7 @@ class LocalEngine:
 
     def check(self, configs: Sequence[Config]) -> None:
         for first, *_ in by_fleet(configs):
-            runs_that_fit(build(first, self.source, self.device), self.device)
+            build(first, self.source, self.device)
 
     def train(self, started: Sequence[list[Config]], fresh: Sequence[list[Config]], job: Job) -> Iterator[Result]:
         queue = [*started, *fresh]

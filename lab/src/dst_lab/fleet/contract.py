@@ -4,14 +4,12 @@ A breach is the task's, not a run's: it ends training with a sentence, and no ru
 """
 
 import dataclasses
-import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from dst_lab.estimators import names_of_numbers
 from dst_lab.runs import PLAIN, Config, parts_of
 
 MEASURED = ("train_loss", "gradient_norm", "tau_f", "tau_b")
@@ -40,27 +38,11 @@ def check_type(task: Any) -> None:
         raise ContractError(f"the task {name} lacks {', '.join(missing)}: see docs/own.md for what each gives")
     if config.steps_of is Config.steps_of:
         raise ContractError(f"the task {name}: {config.__name__}.steps_of(images) is missing: (steps, evaluate every)")
-    if not isinstance(inspect.getattr_static(task, "network"), classmethod | staticmethod):
-        raise ContractError(
-            f"the task {name}: network(config, tensors, ..) is called on the class: make it a classmethod"
-        )
-    none = dataclasses.MISSING
-    for one in dataclasses.fields(config):
-        if one.name != "estimator" and one.default is none and one.default_factory is none:
-            raise ContractError(
-                f"the task {name}: every field of {config.__name__} needs a default, got {one.name} without"
-            )
 
 
 def check_fields(config: type[Config]) -> None:
-    """Before a task is registered: every field can be written in a command and in a record, and is no estimator's."""
-    numbers = names_of_numbers()
+    """Before a task is registered: every field can be written in a command and in a record."""
     for spec in dataclasses.fields(config):
-        if spec.name in numbers:
-            raise ContractError(
-                f"the task {config.task} has a field {spec.name}, which is a temperature or an option of estimators: "
-                f"give the field of {config.__name__} another name"
-            )
         kind = parts_of(spec.type) or spec.type
         if spec.name != "estimator" and kind not in PLAIN:
             raise ContractError(
@@ -78,7 +60,13 @@ def check_built(task: Any) -> None:
     steps = task.config.steps_of(images)
     if not (isinstance(steps, tuple) and len(steps) == 2 and all(isinstance(n, int) and n > 0 for n in steps)):
         raise ContractError(f"the task {name}: steps_of({images}) must give two whole numbers above 0, got {steps!r}")
-    for key, tensor in made(task, "initial", task.config.seed).items():
+    try:
+        initial = made(task, "initial", task.config.seed)
+    except ContractError:
+        raise
+    except Exception:
+        return  # a failure of this run: it is found again, and recorded, when the run is trained
+    for key, tensor in initial.items():
         if not tensor.is_floating_point():
             raise ContractError(f"the task {name}: initial(seed)[{key!r}] must be a tensor of floats, {_was(tensor)}")
 
@@ -148,8 +136,6 @@ def check_metrics(name: str, metrics: Any, runs: int, given_by: str) -> dict[str
     if not isinstance(metrics, dict):
         raise ContractError(f"the task {name}: {given_by} must give a dictionary of metrics, got {metrics!r}")
     for key, value in metrics.items():
-        if not (isinstance(key, str) and key):
-            raise ContractError(f"the task {name}: {given_by} names metrics by text, got {key!r}")
         if key in MEASURED:
             raise ContractError(
                 f"the task {name}: {given_by} gives a metric {key!r}, which the training loop measures itself: "

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from decoupled_st import circuits
 from decoupled_st.circuits import Circuit, write_images
-from decoupled_st.circuits.formats.files import check_path
 from dst_lab import data
 from dst_lab.cli.options import add_store, at_least, read_path
 from dst_lab.cli.terminal import say
@@ -19,6 +18,9 @@ from dst_lab.replace import check_target
 from dst_lab.runs import CONFIGS
 from dst_lab.store import Store, StoreError
 from dst_lab.tasks.logic_gates import LogicGatesConfig
+
+ENDINGS = (".c", ".v", ".aag", ".aig", ".json")
+"""The formats that a circuit is written in."""
 
 
 def add(commands: Any) -> None:
@@ -37,7 +39,7 @@ def add(commands: Any) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="ends with .c, .v, .aag, .aig or .json; may be given several times",
+        help=f"ends with one of {', '.join(ENDINGS)}; may be given several times",
     )
     parser.add_argument("--winner", action="store_true", help="end with the winning class instead of class counts")
     parser.add_argument("--as-trained", action="store_true", help="do not simplify")
@@ -99,7 +101,9 @@ def _check(args: argparse.Namespace) -> dict[str, bool]:
         verb = "changes" if len(options) == 1 else "change"
         raise ValueError(f"--{' and --'.join(options)} {verb} Verilog alone: give an --out that ends with .v")
     for out in args.out:
-        check_target(check_path(out))
+        if out.suffix not in ENDINGS:
+            raise ValueError(f"a circuit's path ends with one of {', '.join(ENDINGS)}, got {str(out)!r}")
+        check_target(out)
     return options
 
 
