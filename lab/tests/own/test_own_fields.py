@@ -97,12 +97,6 @@ def test_a_field_with_the_name_of_an_estimators_option_is_no_part_of_it() -> Non
         SamplesConfig(estimator=Choice.make("gumbel_rao", tau=1, samples=10), samples=1)
 
 
-def test_names_that_could_mean_a_field_or_an_estimators_number_are_not_registered(registered) -> None:
-    with pytest.raises(ContractError, match="the task samples has a field samples, which is a temperature or an optio"):
-        register(type("T", (Fields,), {"config_type": SamplesConfig}))
-    assert "samples" not in TASKS
-
-
 @pytest.mark.usefixtures("registered")
 def test_a_field_with_the_name_of_an_option_is_told(cli) -> None:
     @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """A task of one's own that breaks its promise: a sentence that names it, when it is given, built, stepped, measured."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -136,14 +136,6 @@ def test_a_part_that_fails_for_some_seeds_costs_those_runs_alone(train, part) ->
     runs = {run.seed: run for run in train(**{part: failing(part, {0, 3}, "no such file")}).runs()}
     assert {seed: run.status for seed, run in runs.items()} == {0: "failed", 1: "done", 2: "done", 3: "failed"}
     assert all(f"warm_{seed}.pt" in runs[seed].detail["reason"] for seed in (0, 3))
-
-
-def test_a_dry_run_says_that_a_run_fails(train, cli) -> None:
-    train(initial=failing("initial", {1}, "no such file"))
-    done = cli("sweep", "toy", "--grid", "lr=0.01,0.02", "--seeds", "2", "--dry-run", "--store", "dry.sqlite")
-    assert done.code == 0, done.err
-    assert "a run fails" in done.out
-    assert done.out.endswith("4 runs to train next, how long is not known on cpu\n")
 
 
 def test_a_breach_leaves_nothing_behind(train, tmp_path) -> None:

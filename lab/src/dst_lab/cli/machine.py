@@ -14,7 +14,7 @@ import torch
 from dst_lab.cli.commands.show import print_table
 from dst_lab.cli.options import add_store, at_least
 from dst_lab.cli.terminal import Display, say
-from dst_lab.engines.engine import Engine, Job
+from dst_lab.engines.engine import Engine, Job, by_fleet
 from dst_lab.engines.local import LocalEngine
 from dst_lab.fleet.loop import TrainingStoppedError
 from dst_lab.runs import Config
@@ -115,6 +115,13 @@ def _say_outcome(outcome: Outcome, store: Path) -> None:
     lines += [f"dst: failed: {name}: {reason}" for name, reason in outcome.failed.items()]
     for line in lines:
         say(line, sys.stderr)
+
+
+def say_plan(configs: Sequence[Config]) -> None:
+    """Print what there is to train, fleet by fleet."""
+    for members in by_fleet(configs):
+        say(f"{members[0].task} {members[0].estimator.name}: {len(members)} runs")
+    say(f"{len(configs)} runs to train next")
 
 
 def code_of(outcome: Outcome) -> int:

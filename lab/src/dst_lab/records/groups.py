@@ -2,8 +2,7 @@
 
 import math
 import re
-from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, count
@@ -57,12 +56,10 @@ class Group:
         spread = spread_of_seeds(deviations)
         return sorted(settings, key=lambda one: rank(one, spread))
 
-    @cached_property
+    @property
     def seeds(self) -> str:
-        """The seeds by which settings are compared: "search" or, where more settings have these, "fresh"; "" where
-        there is but one kind."""
-        counts = Counter(setting.seeds for setting in self.settings)
-        return max((kind for kind in KINDS if kind in counts), key=lambda kind: counts[kind], default="")
+        """The seeds by which settings are compared: "search" where there are fresh ones too, else ""."""
+        return next((one.seeds for one in self.settings if one.seeds == "search"), "")
 
     @property
     def compared(self) -> list[Setting]:
@@ -101,19 +98,11 @@ class Group:
 
     @cached_property
     def found(self) -> dict[str, Setting]:
-        """The best setting of each estimator, on the seeds that it was found with. Only runs that are equal in all
-        other fields are compared, from the largest such family; parameters of an objective may differ. Settings are
-        compared on search seeds unless more were tried on fresh ones."""
-        by_estimator: dict[str, list[Setting]] = {}
+        """The best setting of each estimator, on search seeds where it has such. Only runs that are equal in all other
+        fields are compared, from the largest such family; parameters of an objective may differ."""
+        found: dict[str, Setting] = {}
         for setting in self._alike:
-            by_estimator.setdefault(str(setting.config["estimator"]["name"]), []).append(setting)
-        found = {}
-        for name, settings in by_estimator.items():
-            family = self._family(settings[0].config)
-            own = [one for one in self.settings if one.config["estimator"]["name"] == name]
-            tried = Counter(one.seeds for one in own if self._family(one.config) == family)
-            seeds = "fresh" if tried["fresh"] > tried["search"] else "search"
-            found[name] = next((one for one in settings if one.seeds in ("", seeds)), settings[0])
+            found.setdefault(str(setting.config["estimator"]["name"]), setting)
         return found
 
     def runs_of(self, settings: Collection[Setting]) -> list[Row]:
@@ -142,17 +131,13 @@ class Group:
 
     @cached_property
     def _alike(self) -> list[Setting]:
-        """The settings that can be compared, in their order."""
+        """The settings that can be compared, in their order, those on fresh seeds last."""
         alike: dict[str, list[Setting]] = {}
-        for setting in [*self.compared, *(one for one in self.settings if one.seeds != self.seeds)]:
+        for setting in sorted(self.settings, key=lambda one: one.seeds == "fresh"):
+            fields = {name: value for name, value in setting.config.items() if name not in (*APART, *self._given)}
             if setting.n:
-                alike.setdefault(self._family(setting.config), []).append(setting)
+                alike.setdefault(setting_key(fields), []).append(setting)
         return max(alike.values(), key=len, default=[])
-
-    def _family(self, config: Mapping[str, Any]) -> str:
-        """Equal for runs that can be compared."""
-        apart = (*APART, *self._given)
-        return setting_key({name: value for name, value in config.items() if name not in apart})
 
     @property
     def swept(self) -> list[str]:

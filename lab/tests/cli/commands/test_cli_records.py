@@ -172,7 +172,7 @@ REFUSED = {
     "--images writes next to the first --out: give one": ("circuit", "LOGIC", "--images", 3),
     "--pipelined changes Verilog alone": ("circuit", "LOGIC", "--pipelined", "--out", "a.c"),
     "ends with one of .c, .v": ("circuit", "LOGIC", "--out", "a.txt"),
-    "there is no folder 'no'": ("circuit", "LOGIC", "--out", "no/a.v"),
+    "cannot be written: the folder ": ("circuit", "LOGIC", "--out", "no/a.v"),
 }
 
 

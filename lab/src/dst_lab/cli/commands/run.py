@@ -7,8 +7,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from dst_lab.cards import title
-from dst_lab.cli.estimate import say_estimate
-from dst_lab.cli.machine import add_machine, code_of, training
+from dst_lab.cli.machine import add_machine, code_of, say_plan, training
 from dst_lab.cli.options import Parser, add_fields, epilog, read_config
 from dst_lab.cli.terminal import say
 from dst_lab.estimators import (
@@ -79,9 +78,7 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         "--seeds", default="5", help='how many, counted from 0; or which: "3,7,11", "5-7", or "10," for one (5)'
     )
     add_machine(parser)
-    parser.add_argument(
-        "--dry-run", action="store_true", help="say how many runs and chunks, and about how long; train none"
-    )
+    parser.add_argument("--dry-run", action="store_true", help="say which runs there are to train; train none")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -103,7 +100,7 @@ def _dry_run(configs: list[Config], args: argparse.Namespace) -> int:
         finished = store.finished() if store else ()
         lacking = [config for config in configs if run_id(config.to_dict()) not in finished]
     if lacking:
-        say_estimate(lacking, args)
+        say_plan(lacking)
     else:
         say(f"nothing to train: the store has all {len(configs)} runs")
     return 0

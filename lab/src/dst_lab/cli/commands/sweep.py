@@ -9,8 +9,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from dst_lab.cli.commands.run import add_common, choices, seeds
-from dst_lab.cli.estimate import say_estimate
-from dst_lab.cli.machine import add_budget, code_after, missing_networks, training, way_on
+from dst_lab.cli.machine import add_budget, code_after, missing_networks, say_plan, training, way_on
 from dst_lab.cli.options import at_least, read_axis, read_config, read_range
 from dst_lab.cli.terminal import say
 from dst_lab.estimators import DEFAULT, names_of_numbers
@@ -213,5 +212,5 @@ def dry_run(plan: Plan, args: argparse.Namespace) -> int:
             notes = plan.notes(lookup)
             say("\n".join([*notes, idle(len(plan.wanted(lookup)), notes, args.what, args.task)]))
             return 0
-    say_estimate(configs, args)
+    say_plan(configs)
     return 0
