@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from decoupled_st.codebook.scores import METRICS
-from decoupled_st.estimators.contract import check, check_scale
+from decoupled_st.estimators.contract import check, check_generator, check_scale
 from decoupled_st.kernels import traced
 
 
@@ -108,11 +108,7 @@ def seed_of(seed: int | Tensor | None, generator: torch.Generator | None, device
 
 def check_seed(seed: int | Tensor | None, generator: torch.Generator | None) -> None:
     """Refuse an invalid seed, an invalid generator, and both together."""
-    if generator is not None and not isinstance(generator, torch.Generator):
-        raise TypeError(
-            f"generator must be a torch.Generator, got {type(generator).__name__}: "
-            "torch.Generator(device).manual_seed(seed) makes one"
-        )
+    check_generator(generator)
     if seed is None:
         return
     if generator is not None:

@@ -131,6 +131,15 @@ def _check_number(name: str, value: object) -> None:
         )
 
 
+def check_generator(generator: object) -> None:
+    """Refuse what is no source of draws."""
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise TypeError(
+            f"generator must be a torch.Generator, got {type(generator).__name__}: "
+            "torch.Generator(device).manual_seed(seed) makes one"
+        )
+
+
 def is_number(value: object) -> bool:
     """True where `value` is a float, or turns into one as NumPy's scalars do; arrays, which have dimensions, do not."""
     if isinstance(value, (float, int)):

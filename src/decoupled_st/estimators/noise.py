@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from decoupled_st import kernels
+from decoupled_st.estimators.contract import check_generator
 
 _MANY = 512
 """`_fill_exponential` is faster from so many draws on."""
@@ -62,11 +63,7 @@ def _fill_exponential(e: Tensor, generator: torch.Generator | None) -> Tensor:
 
 def check_source(like: Tensor, generator: torch.Generator | None, noise: Tensor | None) -> None:
     """Refuse noise of another shape, noise together with a generator, and an invalid generator."""
-    if generator is not None and not isinstance(generator, torch.Generator):
-        raise TypeError(
-            f"generator must be a torch.Generator, got {type(generator).__name__}: "
-            "torch.Generator(device).manual_seed(seed) makes one"
-        )
+    check_generator(generator)
     if noise is None:
         return
     if not isinstance(noise, Tensor):

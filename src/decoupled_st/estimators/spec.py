@@ -3,12 +3,15 @@
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-import torch
 from torch import Tensor
 
+from decoupled_st.estimators.call import BinaryOptions, CategoricalOptions
 from decoupled_st.estimators.contract import check_float
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 FORWARD: Mapping[str, Any] = {"temperature": True, "check": lambda name, value: check_float(name, value, zero=True)}
 """Metadata of a field: a temperature that may be 0, the argmax."""
@@ -68,33 +71,13 @@ class Estimator:
         decoupled: Callable[..., Estimator] = _registry["decoupled"]
         return decoupled(tau_f=0.0, tau_b=getattr(self, self.backward))
 
-    def categorical(
-        self,
-        logits: Tensor,
-        *,
-        dim: int = -1,
-        mask: Tensor | None = None,
-        generator: torch.Generator | None = None,
-        noise: Tensor | None = None,
-        grad_scale: float | Tensor = 1.0,
-    ) -> Tensor:
-        """One-hot along `dim`; the function of this name in `decoupled_st.categorical`."""
-        function = self.functions["categorical"]
-        options = {"dim": dim, "mask": mask, "generator": generator, "noise": noise, "grad_scale": grad_scale}
-        return function(logits, **self.parameters(), **options)
+    def categorical(self, logits: Tensor, **options: "Unpack[CategoricalOptions]") -> Tensor:
+        """One-hot along `dim`; the function of this name in `decoupled_st.categorical`, with its options."""
+        return self.functions["categorical"](logits, **self.parameters(), **options)
 
-    def binary(
-        self,
-        logits: Tensor,
-        *,
-        generator: torch.Generator | None = None,
-        noise: Tensor | None = None,
-        grad_scale: float | Tensor = 1.0,
-    ) -> Tensor:
-        """0 or 1 from log-odds; the function of this name in `decoupled_st.binary`."""
-        function = self.functions["binary"]
-        options = {"generator": generator, "noise": noise, "grad_scale": grad_scale}
-        return function(logits, **self.parameters(), **options)
+    def binary(self, logits: Tensor, **options: "Unpack[BinaryOptions]") -> Tensor:
+        """0 or 1 from log-odds; the function of this name in `decoupled_st.binary`, with its options."""
+        return self.functions["binary"](logits, **self.parameters(), **options)
 
     def parameters(self) -> dict[str, Any]:
         """The fields by name: temperatures, and what else an estimator has."""
@@ -107,9 +90,7 @@ class Estimator:
 
     def at(self, temperatures: Mapping[str, Any]) -> dict[str, Any]:
         """The fields with some temperatures, floats or tensors, in place of their own."""
-        known = [
-            field.name for field in fields(self) if field.metadata.get("temperature")
-        ]  # torch.compile follows this
+        known = [field.name for field in fields(self) if field.metadata.get("temperature")]
         if unknown := [name for name in temperatures if name not in known]:
             raise ValueError(
                 f"the temperatures of {self} are {', '.join(known) or 'none'}: got {unknown} in temperatures="

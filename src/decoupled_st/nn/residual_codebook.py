@@ -130,27 +130,6 @@ class ResidualCodebook(Quantiser):
             q = q + stage.decode(indices[-1].clamp(min=0))  # -1 is a row with NaN, which it stays
         return self._of_tokens(torch.stack(indices, -1), self._valid(rows, None))
 
-    @torch.no_grad()
-    def initialise(self, x: Tensor) -> None:
-        """Set every code to a random row of what the stages before leave of x. In several processes, all get the first
-        one's.
-
-        A row that has become a code would leave nothing: it leaves its difference to the best code in the half of them
-        that its own is not in.
-        """
-        if len(self.stages) > 1 and self._books[0].metric == "cosine":
-            raise ValueError(
-                "rows that become codes leave 0 to the next stage, which has no cosine: initialise stages[0] alone, or "
-                'take metric="l2"'
-            )
-        rows = self._rows(x)
-        valid = self._valid(rows, None)
-        left = self._inward(rows, valid, measure=self.training)[valid] if self._masked else rows
-        for stage in self._books:
-            # Copies side by side would leave nothing to the next stage.
-            stage._set(torch.ones_like(stage.usage, dtype=torch.bool), stage._split(left))
-            left = left - stage.decode(_index_of_another(stage, left))
-
     def revive(self, after: int, optimiser: torch.optim.Optimizer | None = None) -> int:
         """Call `Codebook.revive` in every stage, and return how many codes were revived in all."""
         return sum(stage.revive(after, optimiser) for stage in self._books)
@@ -181,25 +160,3 @@ class ResidualCodebook(Quantiser):
         parts = [stage.decode(number) for stage, number in zip(self._books, index.unbind(-1), strict=False)]
         q = functools.reduce(torch.add, parts)  # rounded as in `forward` of an x of this dtype
         return self.tokens.back(q).movedim(-1, self.axis)
-
-
-def _index_of_another(book: Codebook, x: Tensor) -> Tensor:
-    """The index of the best code of each row; of a row that is a code itself, of the best in the other half of them.
-
-    Equal codes are in one half: with fewer rows than codes, or rows that repeat, a row is several codes.
-    """
-    index = book.encode(x).clamp(min=0)
-    met = (book._split(book._rows(x.to(book.weight.dtype).to(x.dtype) - book.decode(index))) == 0).all(-1)
-    codes = book.weight.detach().reshape(book.heads, book.codes, -1)
-    odd = torch.stack([torch.unique(head, dim=0, return_inverse=True)[1] % 2 == 1 for head in codes])  # [heads, codes]
-    several = odd.any(-1)  # the codes of a head that is constant are all one
-    met = met & (several if book.heads > 1 else several[0])
-    if not met.any():
-        return index
-    best_odd, best_even = (
-        book.encode(x, mask=mask if book.heads > 1 else mask[0]).clamp(min=0)
-        for mask in (odd | ~several.unsqueeze(-1), ~odd)
-    )
-    heads = torch.arange(book.heads, device=index.device)
-    is_odd = odd[heads, index] if book.heads > 1 else odd[0][index]
-    return torch.where(met, torch.where(is_odd, best_even, best_odd), index)
