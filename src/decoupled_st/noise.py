@@ -92,8 +92,8 @@ def _logistic_of_bits(bits: Tensor) -> Tensor:
     return torch.where(bits & 1 == 0, size, -size)
 
 
-def _uniform_of_bits(bits: Tensor) -> Tensor:
-    return (bits >> 8).float() * 2.0**-24
-
-
-_OF_BITS = {"gumbel": gumbel_of_bits, "logistic": _logistic_of_bits, "uniform": _uniform_of_bits}
+_OF_BITS = {
+    "gumbel": gumbel_of_bits,
+    "logistic": _logistic_of_bits,
+    "uniform": lambda bits: (bits >> 8).float() * 2.0**-24,
+}

@@ -97,7 +97,7 @@ def test_it_has_constants_and_a_part_by_the_command_line(cli) -> None:
         assert "tau_b" not in store.history(part.id)
     refused = cli("run", "stochastic-binary", "--temperatures", "falling:colour=4", *words)
     assert refused.code == 2
-    assert "rule 'falling' has no constant colour" in refused.err
+    assert "rule 'falling' takes" in refused.err
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -95,7 +95,9 @@ def log_prob(
         True
     """
     inputs = prepare(x, codes, metric, mask)
-    check_index(index, inputs.lead, inputs.codes.shape[1])
+    check_index(index, inputs.codes.shape[1])
+    if index.shape != inputs.lead:
+        raise ValueError(f"index must have shape {inputs.lead}, one code per row of x, got {tuple(index.shape)}")
     tau_rows, flat = inputs.temperature("tau", tau), index.long().reshape(inputs.x.shape[:2])
     _, _, picked, *_ = torch.ops.decoupled_st.codebook_distribution(
         inputs.x, inputs.codes, inputs.mask, tau_rows, flat, metric

@@ -121,17 +121,10 @@ def check_seed(seed: int | Tensor | None, generator: torch.Generator | None) -> 
         raise ValueError(f"seed must be an integer from 0 to 2^63 - 1, or an int64 tensor of one, got {seed!r}")
 
 
-def check_index(index: Tensor, shape: tuple[int, ...], codes: int) -> None:
-    """Refuse an index of another shape, of another kind, or out of range (looked at on a CPU alone)."""
+def check_index(index: object, codes: int) -> None:
+    """Refuse an index of another kind, or out of range (looked at on a CPU alone)."""
     if not isinstance(index, Tensor) or index.is_floating_point() or index.dtype == torch.bool:
         raise TypeError(f"index must be an integer tensor, got {getattr(index, 'dtype', type(index).__name__)}")
-    if tuple(index.shape) != shape:
-        raise ValueError(f"index must have shape {shape}, one code per row of x, got {tuple(index.shape)}")
-    check_range(index, codes)
-
-
-def check_range(index: Tensor, codes: int) -> None:
-    """Refuse an index out of range (looked at on a CPU alone)."""
     if index.device.type != "cpu" or traced() or index.numel() == 0:
         return
     low, high = (int(end) for end in torch.aminmax(index))

@@ -174,16 +174,8 @@ def _centred(x: Tensor, codes: Tensor, metric: str) -> tuple[Tensor, Tensor]:
 
 
 def _reciprocal_lengths(vectors: Tensor, dtype: torch.dtype) -> Tensor:
-    """1 / |v| of each row, 0 for the zero vector; on a CPU also where the square of |v| is no number of this dtype."""
-    squares = _squares(vectors, dtype)
-    lengths = squares.sqrt()
-    if vectors.is_cpu and not kernels.traced():
-        extreme = ~((squares >= torch.finfo(dtype).tiny) & (squares < math.inf))
-        if extreme.any():
-            rows = vectors[extreme].to(dtype)
-            top = torch.linalg.vector_norm(rows, math.inf, dim=-1)
-            scaled = rows / top.masked_fill(top == 0, 1.0).unsqueeze(-1)
-            lengths[extreme] = top * torch.linalg.vector_norm(scaled, dim=-1)
+    """1 / |v| of each row, 0 for the zero vector."""
+    lengths = _squares(vectors, dtype).sqrt()
     return lengths.reciprocal().masked_fill(lengths == 0, 0.0)
 
 

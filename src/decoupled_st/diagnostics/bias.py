@@ -156,7 +156,10 @@ def bias_variance(
     mean = estimates.mean(0)
     variance = float(estimates.var(0).sum())
     bias = float(torch.linalg.vector_norm(mean - exact))
-    return BiasVariance(bias, variance, _cosine(mean, exact), (variance / samples) ** 0.5, mean, exact)
+    # Whatever their lengths, which torch's own cosine holds at 1e-8; NaN where one is 0.
+    ours, theirs = (v.double().flatten() / v.double().abs().max() for v in (mean, exact))
+    cosine = float(torch.dot(ours, theirs) / (ours.norm() * theirs.norm()))
+    return BiasVariance(bias, variance, cosine, (variance / samples) ** 0.5, mean, exact)
 
 
 def _straight_through(
@@ -187,12 +190,6 @@ def _score(
         values = torch.stack([_evaluate(loss, draw).detach() for draw in z])
         paired = disarm(values, z, l) if name == "disarm" else rloo(values, _log_prob(z, l, kind))
         return torch.autograd.grad(paired.mean(0).sum(), l)[0]
-
-
-def _cosine(a: Tensor, b: Tensor) -> float:
-    """Whatever their lengths, which torch's own holds at 1e-8; NaN where one is 0."""
-    units = [v.double().flatten() / v.double().abs().max() for v in (a, b)]
-    return float(torch.dot(*units) / (units[0].norm() * units[1].norm()))
 
 
 def _check_samples(samples: int, what: str) -> None:

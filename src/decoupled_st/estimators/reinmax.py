@@ -1,6 +1,7 @@
 """ReinMax, decoupled: a second-order estimator with one temperature for the draw and one for the gradient."""
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
@@ -104,10 +105,6 @@ def _slope(l: Tensor, hard: Tensor, tau_f: Temperature, tau_b: Temperature) -> T
     return (m - rare_f * (1 - rare_f) / 2).detach().masked_fill_(l.isnan(), torch.nan)
 
 
-def _check_drawn(name: str, value: object) -> float:
-    return check_float(name, value, why=WHY)
-
-
 @register
 @dataclass(frozen=True, kw_only=True)
 class ReinMax(Estimator):
@@ -117,5 +114,5 @@ class ReinMax(Estimator):
     label: ClassVar[str] = "ReinMax"
     functions: ClassVar = {"categorical": categorical, "binary": binary}
     surrogate: ClassVar[str] = "second order"
-    tau_f: float = field(default=1.0, metadata={**TEMPERATURE, "check": _check_drawn})
+    tau_f: float = field(default=1.0, metadata={**TEMPERATURE, "check": partial(check_float, why=WHY)})
     tau_b: float = field(default=1.0, metadata=TEMPERATURE)

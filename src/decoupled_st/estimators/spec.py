@@ -190,10 +190,13 @@ def from_dict(values: Mapping[str, Any]) -> Estimator:
         cls = registered(rest.pop("name", None))
     except ValueError as error:
         raise ValueError(f"{error}; dst.temperatures.from_dict makes rules") from None
-    expected = {field.name for field in fields(cls)}
-    required = {field.name for field in fields(cls) if field.default is MISSING}
-    if not required <= rest.keys() <= expected:
-        raise ValueError(
-            f"estimator {cls.name!r} takes {sorted(expected) or 'no temperature'}, got {sorted(map(str, rest))}"
-        )
+    check_fields(f"estimator {cls.name!r}", cls, rest)
     return cls(**rest)
+
+
+def check_fields(what: str, cls: Any, given: Mapping[str, Any]) -> None:
+    """Refuse values that are not those of the fields of a dataclass."""
+    expected = {field.name for field in fields(cls)}
+    required = {field.name for field in fields(cls) if field.default is field.default_factory is MISSING}
+    if not required <= given.keys() <= expected:
+        raise ValueError(f"{what} takes {sorted(expected) or 'no temperature'}, got {sorted(map(str, given))}")

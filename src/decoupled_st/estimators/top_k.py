@@ -61,34 +61,25 @@ def categorical(
         Kool, van Hoof, Welling: Stochastic beams and where to find them, 2019 (the draw).
     """
     call = Call.categorical(logits, **options)
-    k = _check_count(k, logits.shape[call.dim or 0])
-    if k == 1:
+    count, categories = whole_number(k), logits.shape[call.dim or 0]
+    if count is None or not 1 <= count <= categories:
+        raise ValueError(f"k must be a whole number from 1 to the {categories} categories, got k={k!r}")
+    if count == 1:
         return decoupled.at_temperatures(call, tau_f, tau_b)
     tau_f, tau_b = call.tau("tau_f", tau_f, zero=True), call.tau("tau_b", tau_b)
-    return call.run(partial(define, k=k), tau_f, tau_b)
+    return call.run(partial(define, k=count), tau_f, tau_b)
 
 
 def define(call: Call, tau_f: Temperature, tau_b: Temperature, *, k: int) -> Tensor:
     l, dim = call.l, call.dim
     assert dim is not None
-    hard = _k_hot(call.filled(call.scores(tau_f)), l, k, dim)
+    scores = call.filled(call.scores(tau_f))
+    hard = torch.zeros_like(scores).scatter(dim, scores.topk(k, dim).indices, 1.0)
+    hard = hard.masked_fill(l == -math.inf, 0.0).masked_fill(l.isnan().any(dim, keepdim=True), math.nan)
     if not call.trained:
         return hard.to(call.logits.dtype)
     tempered, gain = temper(call.tracked(), tau_b, call.scale)
     return emit(hard, _included(tempered, k, dim), gain, call.logits.dtype)
-
-
-def _check_count(k: object, categories: int) -> int:
-    count = whole_number(k)
-    if count is None or not 1 <= count <= categories:
-        raise ValueError(f"k must be a whole number from 1 to the {categories} categories, got k={k!r}")
-    return count
-
-
-def _k_hot(scores: Tensor, l: Tensor, k: int, dim: int) -> Tensor:
-    """Ones at the k largest scores; categories of logit -inf are left out, and a row with a NaN is NaN."""
-    chosen = torch.zeros_like(scores).scatter(dim, scores.topk(k, dim).indices, 1.0)
-    return chosen.masked_fill(l == -math.inf, 0.0).masked_fill(l.isnan().any(dim, keepdim=True), math.nan)
 
 
 def _included(t: Tensor, k: int, dim: int) -> Tensor:

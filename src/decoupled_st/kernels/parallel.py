@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from functools import cache
 from itertools import pairwise
 from typing import TypeVar
 
@@ -18,17 +18,9 @@ def in_parallel(rows: int, call: Callable[[int, int], T], threads: int | None = 
     threads = threads or torch.get_num_threads()
     parts = max(1, min(threads, rows))
     edges = [rows * part // parts for part in range(parts + 1)]
-    jobs = [_submit(call, edge, threads) for edge in pairwise(edges[1:])]
+    jobs = [_pool(os.getpid(), threads).submit(call, *edge) for edge in pairwise(edges[1:])]
     first = call(edges[0], edges[1])
-    return [first, *(job() for job in jobs)]
-
-
-def _submit(call: Callable[[int, int], T], edge: tuple[int, int], threads: int) -> Callable[[], T]:
-    """Start one part, and return the function that waits for its result."""
-    try:
-        return _pool(os.getpid(), threads).submit(call, *edge).result
-    except RuntimeError:  # the main thread has come to its end, and Python starts no thread
-        return partial(call, *edge)
+    return [first, *(job.result() for job in jobs)]
 
 
 @cache

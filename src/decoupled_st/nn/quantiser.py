@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from decoupled_st.codebook.inputs import check_range
+from decoupled_st.codebook.inputs import check_index
 from decoupled_st.estimators.contract import whole_number
 from decoupled_st.kernels.reruns import is_run_again, write
 from decoupled_st.nn.chooser import check_dim
@@ -104,11 +104,9 @@ class Quantiser(nn.Module):
         write([self.usage], [self.usage + counts], is_run_again(counts))
 
     def _check_index(self, index: Tensor) -> None:
-        if not isinstance(index, Tensor) or index.is_floating_point() or index.dtype == torch.bool:
-            raise TypeError(f"index must be an integer tensor, got {getattr(index, 'dtype', type(index).__name__)}")
+        check_index(index, self.codes)
         if self.heads > 1 and (index.dim() == 0 or index.shape[-1] != self.heads):
             raise ValueError(f"index must be [..., {self.heads}], one code per head, got shape {tuple(index.shape)}")
-        check_range(index, self.codes)
 
 
 def squared_error(a: Tensor, b: Tensor, valid: Tensor) -> Tensor:

@@ -1,10 +1,9 @@
 """The rules by name, and a rule from its dictionary."""
 
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
 from typing import Any, TypeVar
 
-from decoupled_st.estimators.spec import is_again
+from decoupled_st.estimators.spec import check_fields, is_again
 from decoupled_st.temperatures.rule import Rule
 
 _RULES: dict[str, type[Rule]] = {}
@@ -47,10 +46,5 @@ def from_dict(values: Mapping[str, Any]) -> Rule:
             f"unknown rule {name!r}: expected one of {', '.join(sorted(_RULES))}; dst.from_dict makes estimators"
         )
     cls = _RULES[name]
-    expected = {field.name for field in fields(cls)}
-    if unknown := sorted(map(str, rest.keys() - expected)):
-        raise ValueError(f"rule {name!r} has no constant {', '.join(unknown)}: it has {', '.join(sorted(expected))}")
-    required = {field.name for field in fields(cls) if field.default is field.default_factory is MISSING}
-    if missing := sorted(required - rest.keys()):
-        raise ValueError(f"rule {name!r} needs the constant {', '.join(missing)}")
+    check_fields(f"rule {name!r}", cls, rest)
     return cls(**rest)

@@ -3,8 +3,6 @@
 import multiprocessing
 import os
 import pickle
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -108,28 +106,6 @@ def test_in_other_processes() -> None:
     again = pickle.loads(pickle.dumps(fast))
     assert again.threads == 2
     assert torch.equal(again(x), want)
-
-
-def test_a_thread_that_outlives_the_main_one() -> None:
-    """Python begins no more threads then: the calling one does all the work."""
-    program = """
-import threading, time, torch, decoupled_st as dst
-from decoupled_st.nn.logic import network as logic
-logic.WORTH = 0
-torch.set_num_threads(2)
-estimator = dst.Decoupled(tau_f=0.0, tau_b=1.0)
-network = dst.nn.LogicNetwork(dst.nn.LogicLayer(4, 6, estimator, wiring="random"), dst.nn.GroupSum(2))
-fast, x = dst.circuits.from_network(network).compile(threads=2, strict=True), torch.rand(1024, 4).round()
-
-def work():
-    threading.main_thread().join()
-    time.sleep(0.2)
-    print(bool((fast(x) == network(x)).all()))
-
-threading.Thread(target=work).start()
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.stdout == "True\n", done.stderr
 
 
 def test_torchs_default_device_changes_nothing(tmp_path) -> None:

@@ -7,6 +7,8 @@ No atomics, so the same numbers every time. In float16 the softmax's gradient wo
 which holds every float16 exactly.
 """
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
@@ -15,7 +17,6 @@ from torch import Tensor
 from decoupled_st.kernels.codebook.tiles import (
     _LN2,
     _LOG2E,
-    Scores,
     dot,
     exponential,
     gradient_dot,
@@ -33,7 +34,7 @@ from decoupled_st.kernels.rows import as_stored, blocks
 
 
 def pull_back(
-    scores: Scores,
+    scores: Any,
     top: Tensor,
     peak: Tensor,
     rest: Tensor,

@@ -2,7 +2,7 @@
 
 import math
 import os
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import triton
@@ -19,23 +19,9 @@ _LN2 = tl.constexpr(math.log(2))
 _INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 
 
-class Scores(Protocol):
-    """What the kernels are given: `decoupled_st.codebook.scores.Scores`."""
-
-    x: Tensor
-    codes: Tensor
-    metric: str
-    row_scale: Tensor | None
-    code_scale: Tensor | None
-    bias: Tensor | None
-
-    def rows(self, rows: slice) -> Tensor: ...
-
-    def to_x(self, rows: slice, lin: Tensor) -> Tensor: ...
-
-
-def pointers(scores: Scores) -> tuple[Tensor | None, ...]:
-    """What every kernel makes scores of: x, codes, row_scale, code_scale, bias."""
+def pointers(scores: Any) -> tuple[Tensor | None, ...]:
+    """What every kernel makes scores of, from those of `decoupled_st.codebook.scores`: x, codes, row_scale, code_scale,
+    bias."""
     return as_stored(scores.x), as_stored(scores.codes), scores.row_scale, scores.code_scale, scores.bias
 
 
@@ -69,7 +55,7 @@ def tiling(kernel: str, row_bytes: int, float32: bool, noisy: bool = False) -> t
     return (_IN_FLOAT32 if float32 else _WITH_NOISE if noisy else _ON_TENSOR_CORES)[kernel][size]
 
 
-def shape_of(scores: Scores, kernel: str, *, noisy: bool = False, wide: bool = False) -> dict[str, Any]:
+def shape_of(scores: Any, kernel: str, *, noisy: bool = False, wide: bool = False) -> dict[str, Any]:
     """What a kernel is compiled for: features, metric, precision, tile, and whether every tile is whole. `wide`: its
     operands are as wide as float32."""
     (N, H, D), K, x = scores.x.shape, scores.codes.shape[1], scores.x
