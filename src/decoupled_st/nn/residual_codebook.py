@@ -7,10 +7,19 @@ import torch
 from torch import Tensor, nn
 
 from decoupled_st.estimators import Estimator
-from decoupled_st.nn.chooser import check_deterministic, check_grad_scale
 from decoupled_st.nn.codebook import Codebook
 from decoupled_st.nn.quantiser import Quantised, Quantiser, check_size
 from decoupled_st.temperatures import Rule, Tempered
+
+
+def _of_every_stage(name: str) -> Any:
+    """An attribute of all stages: reading it gives the first one's, and assigning it sets every one's."""
+
+    def assign(module: "ResidualCodebook", value: object) -> None:
+        for stage in module._books:
+            setattr(stage, name, value)
+
+    return property(lambda module: getattr(module._books[0], name), assign)
 
 
 class ResidualCodebook(Quantiser):
@@ -36,6 +45,10 @@ class ResidualCodebook(Quantiser):
         ((10, 3), True)
     """
 
+    estimator = _of_every_stage("estimator")
+    deterministic = _of_every_stage("deterministic")
+    grad_scale = _of_every_stage("grad_scale")
+
     def __init__(
         self,
         codes: int,
@@ -58,36 +71,6 @@ class ResidualCodebook(Quantiser):
         inside = {**options, "metric": whole.metric, "update": whole.update, "losses": whole.losses}
         self.stages = nn.ModuleList(Codebook(codes, width, whole.estimator, **inside) for _ in range(stages))
         self.dropout, self._masked = dropout, ema or dropout or not self.tokens.is_identity
-
-    @property
-    def estimator(self) -> Estimator | Rule | Tempered:
-        """The first stage's; assigning sets it for every stage."""
-        return self._books[0].estimator
-
-    @estimator.setter
-    def estimator(self, value: Estimator | Rule | Tempered) -> None:
-        for stage in self._books:
-            stage.estimator = value
-
-    @property
-    def deterministic(self) -> bool:
-        """What `.eval()` does: the first stage's; assigning sets it for every stage."""
-        return self._books[0].deterministic
-
-    @deterministic.setter
-    def deterministic(self, value: bool) -> None:
-        for stage in self._books:
-            stage.deterministic = check_deterministic(value)
-
-    @property
-    def grad_scale(self) -> float | Tensor:
-        """What multiplies the gradient sent to the scores: the first stage's; assigning sets it for every stage."""
-        return self._books[0].grad_scale
-
-    @grad_scale.setter
-    def grad_scale(self, value: float | Tensor) -> None:
-        for stage in self._books:
-            stage.grad_scale = check_grad_scale(value)
 
     @property
     def _books(self) -> list[Codebook]:
