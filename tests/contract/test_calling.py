@@ -97,16 +97,6 @@ def test_compiled_transforms_keep_the_gradient(few: Case, nesting: str) -> None:
     torch.testing.assert_close(got, closed_form(few, logits, noise, w), **TIGHT)
 
 
-def test_compiled_vmap_followed_by_an_ordinary_backward(few: Case) -> None:
-    """The nesting that drops a custom Function's gradient upstream."""
-    torch.compiler.reset()
-    logits, noise, w = random(4, 6, 5), few.noise((4, 6, 5)), random(4, 6, 5, seed=2)
-    leaf = logits.clone().requires_grad_()
-    compiled = torch.compile(vmap(lambda l, e: few(l, noise=e)), fullgraph=True)
-    (got,) = torch.autograd.grad(compiled(leaf, noise), leaf, w)
-    torch.testing.assert_close(got, closed_form(few, logits, noise, w), **TIGHT)
-
-
 def test_compiled_calls_of_changing_shape_draw(quick: Case) -> None:
     """The last batch of an epoch is often shorter."""
     torch.compiler.reset()
@@ -115,15 +105,6 @@ def test_compiled_calls_of_changing_shape_draw(quick: Case) -> None:
         z = compiled(torch.randn(rows, 5))
         assert z.shape == (rows, 5)
         assert set(z.unique().tolist()) <= {0.0, 1.0}
-
-
-def test_compiled_calls_of_changing_dim(quick_categorical: Case) -> None:
-    """torch.compile makes a symbol of a number that differs from the one before."""
-    torch.compiler.reset()
-    logits, noise = random(6, 5, 4), quick_categorical.noise((6, 5, 4))
-    compiled = torch.compile(lambda l, d: quick_categorical(l, dim=d, noise=noise), fullgraph=True, backend="aot_eager")
-    for dim in (2, 1, -3):
-        torch.testing.assert_close(compiled(logits, dim), quick_categorical(logits, dim=dim, noise=noise), **TIGHT)
 
 
 def test_compiled_tensor_temperatures(few_sampled: Case) -> None:
@@ -177,14 +158,6 @@ def test_a_generator_under_fullgraph_says_to_pass_noise(quick_sampled: Case) -> 
     compiled = torch.compile(lambda l, g: quick_sampled(l, generator=g), fullgraph=True)
     with pytest.raises(RuntimeError, match="pass noise= instead of generator="):
         compiled(torch.zeros(3, 2), torch.Generator())
-
-
-def test_a_generator_without_fullgraph_falls_back_to_eager(quick_sampled: Case) -> None:
-    torch.compiler.reset()
-    compiled = torch.compile(lambda l, g: quick_sampled(l, generator=g))
-    logits = torch.randn(50, 6)
-    got = compiled(logits, torch.Generator().manual_seed(4))
-    assert torch.equal(got, quick_sampled(logits, generator=torch.Generator().manual_seed(4)))
 
 
 def test_a_schedule_of_float_temperatures_compiles(device: str) -> None:

@@ -66,15 +66,6 @@ def test_c_links_with_cpp(tool, tmp_path) -> None:
     assert [[int(n) for n in run("./net", folder=tmp_path).split()]] == numbers(circuit, 0 * bits(1, circuit.inputs))
 
 
-def test_the_c_program_refuses_other_images(tool, tmp_path) -> None:
-    from_network(stack(4, 6)).write(tmp_path / "net.c")
-    run(tool("gcc"), "-DCIRCUIT_MAIN", "net.c", "-o", "net", folder=tmp_path)
-    for text in ("01\n", "0120\n", "01", "01010\n", "01010110\n"):
-        done = subprocess.run(["./net"], cwd=tmp_path, input=text, capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stdout) == (1, "")
-        assert "a line of 4 digits" in done.stderr
-
-
 @pytest.mark.parametrize("name", SAMPLES)
 @pytest.mark.parametrize("pipelined", [False, True], ids=["combinational", "pipelined"])
 def test_icarus_simulates_the_verilog(name: str, pipelined: bool, tool, tmp_path) -> None:
@@ -99,15 +90,6 @@ def test_the_testbench_refuses_other_images(pipelined: bool, tool, tmp_path) -> 
         *told, message = run(tool("vvp"), "-n", "net.vvp", folder=tmp_path).splitlines()
         assert message.startswith("circuit_net: an image is a line of 4 digits, 0 or 1"), bad
         assert printed("\n".join(told[:2])) == numbers(circuit, x), bad
-
-
-@pytest.mark.parametrize("stem", ["small", "design", "time", "task", "edge", "logic", "my-net.2", "4x12000", "é"])
-def test_icarus_takes_a_file_of_any_name(stem: str, tool, tmp_path) -> None:
-    circuit, x = SAMPLES["simplified"], bits(20, INPUTS)
-    circuit.write(tmp_path / f"{stem}.v", testbench=True)
-    write_images(tmp_path / "images.txt", x)
-    run(tool("iverilog"), "-g2005", "-Wall", "-o", "net.vvp", f"{stem}.v", f"{stem}_tb.v", folder=tmp_path)
-    assert printed(run(tool("vvp"), "-n", "net.vvp", folder=tmp_path)) == numbers(circuit, x)
 
 
 def proof(yosys: str, files: str, first: str, second: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -150,18 +132,3 @@ def test_yosys_reads_the_aiger(ending: str, tool, tmp_path) -> None:
     )
     files = f"read_aiger -module_name graph graph.{ending}; read_verilog net.v same.v"
     assert PROVED in proof(tool("yosys"), files, "circuit_net", "same", tmp_path).stdout
-
-
-def test_a_bus_of_the_usual_direction_is_taken_as_it_is(tool, tmp_path) -> None:
-    """Bit i of whatever is wired to x is input i: Verilog joins the leftmost bits of the two, without a warning."""
-    circuit, x = random_circuit(12, 80, 10, seed=5), bits(50, 12)
-    circuit.write(tmp_path / "net.v")
-    words = [sum(int(bit) << i for i, bit in enumerate(image)) for image in x.int().tolist()]
-    shown = "\n".join(f'        image = {word}; #1 $display("%b", y);' for word in words)
-    (tmp_path / "top.v").write_text(
-        "module top;\n    reg [11:0] image;\n    wire [9:0] y;\n    circuit_net dut(.x(image), .y(y));\n"
-        f"    initial begin\n{shown}\n    end\nendmodule\n"
-    )
-    run(tool("iverilog"), "-g2005", "-Wall", "-o", "top.vvp", "top.v", "net.v", folder=tmp_path)
-    lines = run(tool("vvp"), "-n", "top.vvp", folder=tmp_path).splitlines()
-    assert [[int(bit) for bit in reversed(line)] for line in lines] == circuit(x).int().tolist()

@@ -95,15 +95,6 @@ def test_two_dtypes_meet_in_the_wider() -> None:
     assert (to_x.dtype, to_codes.dtype) == (torch.bfloat16, torch.float32)
 
 
-def test_odd_strides() -> None:
-    wide, codes = torch.randn(7, 11, 3, 4), torch.randn(9, 50, dtype=torch.float64).T.float()[:, ::3]
-    x = wide.permute(2, 1, 0, 3)[..., 1:]
-    q, index = dst.codebook.decoupled(x, codes, tau_f=0.0, tau_b=1.0)
-    assert torch.equal(index, (x @ codes.T).argmax(-1))
-    assert torch.equal(q, codes[index])
-    assert x.shape == q.shape
-
-
 @pytest.mark.parametrize("metric", ["dot", "cosine", "l2"])
 @pytest.mark.parametrize("name", ["decoupled", "identity_ste", "distribution", "log_prob"])
 def test_vmap_is_one_call_after_another(name: str, metric: str) -> None:

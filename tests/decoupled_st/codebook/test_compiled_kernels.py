@@ -30,10 +30,9 @@ def compiled(kernel: str, dtype: torch.dtype, D: int, metric: str, noise: str) -
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from decoupled_st.kernels.codebook import backward, choice, distribution, tiles
+    from decoupled_st.kernels.codebook import backward, choice, tiles
 
-    modules = dict.fromkeys(("search", "forward", "inside"), choice) | {"to_x": backward, "to_codes": backward}
-    function = getattr(modules.get(kernel, distribution), f"_{kernel}")
+    function = getattr(backward if kernel.startswith("to_") else choice, f"_{kernel}")
     x, codes = torch.zeros(1024, 2, D, dtype=dtype), torch.zeros(2, 1024, D, dtype=dtype)
     tile = kernel if kernel in ("search", "to_x", "to_codes") else "forward"
     wide = tile in ("to_x", "to_codes") and dtype == torch.float16

@@ -109,12 +109,3 @@ def test_transforms() -> None:
         dual = torch.autograd.forward_ad.make_dual(X, X)
         with pytest.raises(NotImplementedError, match="take the gradient by backward"):
             dst.codebook.distribution(dual, CODES)
-
-
-def test_many_gradients_at_once() -> None:
-    x, g = X.clone().requires_grad_(), torch.randn(3, 4, 3)
-    q, _ = dst.codebook.decoupled(x, CODES, tau_f=0.0, tau_b=1.0)
-    (batched,) = torch.autograd.grad(q, x, g, is_grads_batched=True, retain_graph=True)
-    torch.testing.assert_close(
-        batched, torch.stack([torch.autograd.grad(q, x, one, retain_graph=True)[0] for one in g])
-    )

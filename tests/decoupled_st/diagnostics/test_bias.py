@@ -141,17 +141,3 @@ def test_the_exact_gradient_of_a_choice_that_is_all_but_certain(tau_f: float) ->
     p, l = torch.softmax(logits[0].double() / tau_f, 0), values.double()
     want = (p[:, None] * p[None, :] * (l[:, None] - l[None, :])).sum(1) / tau_f
     torch.testing.assert_close(found[0].double(), want, rtol=1e-6, atol=1e-44)
-
-
-@pytest.mark.parametrize("length", [1.0, 1e-20])
-def test_a_cosine_does_not_depend_on_lengths(length: float) -> None:
-    logits, target = torch.tensor([[0.5, 0.0, -0.5]], dtype=torch.float64), torch.tensor([0.3, 0.7, -0.5])
-    result = diagnostics.bias_variance(
-        dst.Decoupled(tau_f=1.0, tau_b=0.5),
-        lambda z: length * ((z[:, 0] - target) ** 2).sum(-1),
-        logits,
-        samples=500,
-        generator=torch.Generator().manual_seed(0),
-    )
-    mean, exact = (v.double().flatten() for v in (result.mean, result.exact))
-    assert result.cosine == pytest.approx(float(mean @ exact / mean.norm() / exact.norm()))

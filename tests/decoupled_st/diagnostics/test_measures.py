@@ -65,14 +65,6 @@ def test_half_precision_gradients_are_measured_in_float32() -> None:
     assert diagnostics.active_fraction(tiny, [1e-8, 1e-3], relative=False).tolist() == [1.0, 0.0]
 
 
-def test_counts_in_half_precision_do_not_overflow() -> None:
-    counts = torch.full((8,), 20_000.0)
-    for dtype in (torch.float16, torch.bfloat16, torch.float32):
-        perplexity = diagnostics.perplexity_of_counts(counts.to(dtype))
-        assert perplexity.dtype == torch.float32
-        torch.testing.assert_close(perplexity, torch.tensor(8.0))
-
-
 def test_sparse_gradients() -> None:
     embedding = torch.nn.Embedding(5, 3, sparse=True)
     embedding(torch.tensor([1, 4, 4])).sum().backward()
@@ -112,11 +104,6 @@ def test_norms_by_hand(gradients: object, run_dims: int, norm: object) -> None:
     assert diagnostics.gradient_norm(gradients, run_dims=run_dims).tolist() == norm
 
 
-def test_perplexity_by_hand() -> None:
-    entropy = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))
-    assert diagnostics.perplexity(torch.tensor([0, 0, 0, 1]), 2).item() == pytest.approx(math.exp(entropy))
-
-
 def test_runs_are_measured_each_by_itself() -> None:
     torch.manual_seed(0)
     gradients, codes, gates = torch.randn(3, 20, 7), torch.randint(0, 4, (3, 50, 2)), torch.randn(3, 30, 16)
@@ -142,13 +129,6 @@ def test_runs_are_measured_each_by_itself() -> None:
 
 def seeded() -> torch.Generator:
     return torch.Generator().manual_seed(0)
-
-
-@pytest.mark.usefixtures("default_dtype")
-def test_shares_of_codes_are_float32_whatever_torchs_default_dtype_is() -> None:
-    share = dst.diagnostics.code_usage(torch.arange(333), codes=1000)
-    assert share.dtype == torch.float32
-    assert share.item() == pytest.approx(0.333, abs=1e-6)
 
 
 def test_the_gain_is_measured_in_inference_mode_too() -> None:

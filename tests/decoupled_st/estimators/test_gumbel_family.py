@@ -107,18 +107,6 @@ def test_gumbel_rao_inside_vmap_and_the_compiler() -> None:
 
 
 @pytest.mark.parametrize("kind", ["categorical", "binary"])
-def test_gumbel_rao_is_exported_for_a_batch_as_large_as_its_samples(kind: str) -> None:
-    choice = dst.nn.Categorical(dst.GumbelRao()) if kind == "categorical" else dst.nn.Binary(dst.GumbelRao())
-    given, batch = (random(16, 4), noise(kind, 16, 4)), torch.export.Dim("batch")
-    shapes = {"logits": {0: batch}, "noise": {0: batch}}
-    with torch.no_grad():
-        program = torch.export.export(choice, given[:1], {"noise": given[1]}, dynamic_shapes=shapes)
-    for size in (10, 7):
-        got = program.module()(given[0][:size], noise=given[1][:size])
-        assert torch.equal(got, choice(given[0][:size], noise=given[1][:size]))
-
-
-@pytest.mark.parametrize("kind", ["categorical", "binary"])
 @pytest.mark.parametrize("ruled", [False, True])
 def test_the_argmax_of_a_module_leaves_noise_of_any_shape_aside(kind: str, ruled: bool) -> None:
     """A forward that gives noise for each sample, as training does, is evaluated as it stands."""

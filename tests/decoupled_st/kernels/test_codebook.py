@@ -282,25 +282,3 @@ def test_entropies_and_mean(metric: str, small_tiles: None, device: str) -> None
     # A GPU takes a p below the smallest normal number for 0: p (1 - log p) is then up to 89 times that number.
     tiny = torch.finfo(torch.float32).tiny
     torch.testing.assert_close(results[0][0][certain], results[1][0][certain], rtol=1e-3, atol=100 * tiny)
-
-
-def test_torchs_default_dtype_changes_no_gradient(small_tiles: None, default_dtype: torch.dtype, device: str) -> None:
-    torch.set_default_dtype(torch.float32)
-    x, codes = random(20, 5).to(device).requires_grad_(), random(70, 5, seed=2).to(device).requires_grad_()
-    g, gradients = random(20, 5, seed=3).to(device), list[list[Tensor]]()
-    for dtype in (default_dtype, torch.float32):
-        torch.set_default_dtype(dtype)
-        spread = dst.codebook.distribution(x, codes, metric="cosine")
-        q, _ = dst.codebook.decoupled(x, codes, tau_f=0.0, tau_b=1.0, metric="l2")
-        parts = spread.entropy.sum(), spread.mean_entropy, (q * g).sum()
-        gradients.append([by for part in parts for by in torch.autograd.grad(part, (x, codes), retain_graph=True)])
-    for got, want in zip(*gradients, strict=True):
-        assert torch.equal(got, want)
-
-
-def test_entropies_in_half_precision(small_tiles: None, device: str) -> None:
-    x, codes = random(21, 24).to(device), random(150, 24, seed=2).to(device) / 4
-    exact = dst.codebook.distribution(x.bfloat16().double(), codes.bfloat16().double())
-    found = dst.codebook.distribution(x.bfloat16(), codes.bfloat16())
-    torch.testing.assert_close(found.entropy.double(), exact.entropy, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(found.mean.double(), exact.mean, rtol=1e-5, atol=1e-7)

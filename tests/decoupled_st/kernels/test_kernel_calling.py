@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -163,32 +162,6 @@ def test_a_tangent_of_the_gradient(case: Case, device: str) -> None:
         value, tangent = torch.autograd.forward_ad.unpack_dual(gradient)
     assert tangent is not None, "linear in what comes in"
     torch.testing.assert_close(tangent, 2 * value, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_another_default_dtype_rounds_nothing(compiled_case: Case, dtype: torch.dtype, device: str) -> None:
-    logits, w = leaf(6, 5, device=device), torch.randn(6, 5, device=device)
-    generator = torch.Generator(device)
-
-    def back(call: Callable[..., Tensor], *, create_graph: bool = False, **options: Any) -> Tensor:
-        z = call(logits, grad_scale=0.7, **options)
-        return torch.autograd.grad(z, logits, w, create_graph=create_graph)[0]
-
-    noise = torch.rand(6, 5, device=device)
-    torch.set_default_dtype(dtype)
-    try:
-        compiled = torch.compile(compiled_case, backend="aot_eager", fullgraph=True)
-        pairs = [
-            (back(compiled_case, noise=noise), back(compiled, noise=noise)),
-            (
-                back(compiled_case, generator=generator.manual_seed(0)),
-                back(compiled_case, generator=generator.manual_seed(0), create_graph=True),
-            ),
-        ]
-    finally:
-        torch.set_default_dtype(torch.float32)
-    for want, got in pairs:
-        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6)
 
 
 def test_a_tracer_sees_an_operator(case: Case, device: str) -> None:

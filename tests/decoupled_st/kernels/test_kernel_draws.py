@@ -99,22 +99,6 @@ def test_estimators_without_kernels_draw_by_one(case: Case, device: str, monkeyp
     assert not calls
 
 
-def test_a_row_draws_the_same_in_any_batch(sampled: Case, device: str) -> None:
-    logits = torch.zeros(600, 8, device=device)
-    torch.manual_seed(4)
-    many = sampled(logits)
-    torch.manual_seed(4)
-    assert torch.equal(many[:37], sampled(logits[:37]))
-    assert not torch.equal(many[:37], sampled(logits[:37]))
-
-
-def test_generators_and_seeds_repeat(every: Case, device: str) -> None:
-    logits = torch.zeros(50, 8, device=device)
-    first, second, third = (every(logits, generator=torch.Generator(device).manual_seed(s)) for s in (5, 5, 6))
-    assert torch.equal(first, second)
-    assert not torch.equal(first, third)
-
-
 @pytest.mark.parametrize("case", [c for c in CASES if c.sample_tau], ids=lambda c: c.id)
 def test_who_watches_changes_no_choice(case: Case, device: str) -> None:
     """A mode, as of a selective checkpoint, sees operators; those without kernels of that kind draw by another."""

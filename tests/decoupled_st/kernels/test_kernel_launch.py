@@ -97,30 +97,6 @@ def test_what_triton_compiles_anew_for_goes_to_triton(kernel: Kernel, change: di
     assert [call[0] for call in kernel.direct] == [1, 2], "each goes to its own"
 
 
-def test_each_kernel_and_device_has_its_own(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
-    another, current = Kernel(), [0]
-
-    class Device:
-        def __init__(self, index: int) -> None:
-            self.index = index
-
-        def __enter__(self) -> None:
-            self.before, current[0] = current[0], self.index
-
-        def __exit__(self, *_: object) -> None:
-            current[0] = self.before
-
-    launch(kernel, **USUAL)
-    launch(another, **USUAL)
-    assert another.ordinary
-    monkeypatch.setattr(torch.cuda, "device", Device)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: current[0])
-    monkeypatch.setattr(Tensor, "get_device", lambda self: 1)
-    launch(kernel, **USUAL)
-    assert len(kernel.ordinary) == 2
-    assert current == [0]
-
-
 def test_a_pointer_off_the_16_bytes_goes_to_triton(kernel: Kernel) -> None:
     launch(kernel, **USUAL)
     for at in range(3):
@@ -153,14 +129,3 @@ def test_no_coarser_than_tritons_own_key() -> None:
                 seen += 1
                 assert kinds[a] != kinds[b], (values[a], values[b])
     assert seen > 60
-
-
-def test_a_triton_before_3_4_and_the_interpreter_are_left_to_themselves(kernel, monkeypatch) -> None:
-    with monkeypatch.context() as patched:
-        patched.setattr(launching, "_TAKES_CONSTANTS", False)
-        launch(kernel, **USUAL)
-        launch(kernel, **USUAL)
-    monkeypatch.setattr(Tensor, "get_device", lambda self: -1)
-    launch(kernel, **USUAL)
-    launch(kernel, **USUAL)
-    assert len(kernel.ordinary) == 4

@@ -97,13 +97,6 @@ def test_tensor_temperatures(every: Case, shape: tuple[int, ...], device: str) -
     check(every, logits.to(device), g.to(device), noise.to(device), **taus)
 
 
-def test_a_temperature_for_each_binary_neuron(device: str) -> None:
-    tau = random(6, 5, seed=7).abs().add(0.2).to(device)
-    case = Case("decoupled", "binary", {}, lambda: None, None)
-    logits, g, noise = random(4, 6, 5), random(4, 6, 5, seed=2), case.noise((4, 6, 5), dtype=torch.float32)
-    check(case, logits.to(device), g.to(device), noise.to(device), tau_f=tau, tau_b=tau[:, :1])
-
-
 @pytest.mark.parametrize("masked", [False, True])
 def test_infinities_nan_and_masks(categorical: Case, tiling: None, masked: bool, device: str) -> None:
     """Rows: a NaN, +inf, some -inf, all -inf, all masked, a masked NaN, logits as large as float32 goes."""
@@ -149,10 +142,3 @@ def test_an_offset_changes_nothing(categorical: Case, tiling: None, device: str)
     z_offset, gradient_offset = run(categorical, True, logits.to(device) + 8192, g, noise=noise, **low)
     assert torch.equal(z, z_offset)
     torch.testing.assert_close(gradient_offset, gradient, rtol=1e-5, atol=1e-5)
-
-
-def test_an_offset_hides_no_noise(tiling: None, device: str) -> None:
-    """Equal logits of 8192, where floats are 2^-10 apart, and noise times 0.001: its argmax must be seen."""
-    noise = random(40, 300, seed=5).to(device)
-    z = dst.categorical.decoupled(torch.full_like(noise, 8192.0), tau_f=1e-3, tau_b=1.0, noise=noise)
-    assert torch.equal(z.argmax(-1), noise.argmax(-1))

@@ -306,12 +306,6 @@ def test_nothing_to_draw(through: str) -> None:
     assert out.log_prob.eq(0).all()
 
 
-def test_the_log_probability_is_float32_whatever_torchs_default_dtype_is(default_dtype: torch.dtype) -> None:
-    weights, state = torch.randn(5, 4, dtype=torch.float32), dst.masked.start(2, 3, 4, dtype=torch.float32)
-    out = dst.masked.rollout(lambda x: x @ weights, state, 2, DECOUPLED, reference=lambda x: x @ -weights)
-    assert out.log_prob.dtype == out.kl.dtype == torch.float32
-
-
 def test_the_most_confident_positions_are_found_in_parts() -> None:
     """Of 32,000 categories all of a batch in float32 would be more than the network's own logits in half precision."""
     confidence = import_module("decoupled_st.masked.rollout")._confidence

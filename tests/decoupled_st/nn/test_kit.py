@@ -135,12 +135,3 @@ def test_simvq_of_a_token_without_a_direction(length: float) -> None:
     assert torch.equal(q, quantise.decode(index))
     weight = torch.randn_like(q)
     assert torch.equal(torch.autograd.grad((q * weight).sum(), x)[0], weight)
-
-
-def test_losses_are_in_float32_at_least() -> None:
-    """Sums of half-precision errors would be infinite."""
-    torch.manual_seed(0)
-    x = (100 * torch.randn(64, D)).half()
-    quantise = dst.nn.SimVQ(20, D).half()
-    loss = quantise(x).losses
-    torch.testing.assert_close(loss, quantise.float()(x.float()).losses, rtol=2 * torch.finfo(torch.half).eps, atol=0.0)

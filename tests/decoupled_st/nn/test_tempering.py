@@ -79,18 +79,6 @@ def test_modules_tell_the_rule_what_their_logits_are() -> None:
     assert "grad_scale=1.0, batch_dims=0\n" in repr(neuron)
 
 
-def test_an_estimator_that_is_refused_leaves_the_rule_as_it_was() -> None:
-    for module, x in modules():
-        trained(module, x)
-        before, estimator = statistics(module), module.estimator
-        with pytest.raises(TypeError, match="estimator must be a value such as"):
-            module.estimator = dst.Decoupled
-        assert module.estimator is estimator
-        assert not changed(module, before)
-        trained(module, x)
-        assert changed(module, before)
-
-
 def test_statistics_move_in_training_alone() -> None:
     for module, x in modules():
         before = statistics(module)
@@ -122,17 +110,6 @@ def test_no_batch_is_kept_alive() -> None:
     batch = weakref.ref(logits)
     del logits
     assert batch() is None
-
-
-def test_constants_have_no_statistics() -> None:
-    constants = dst.Decoupled(tau_f=1.0, tau_b=0.5)
-    assert not dst.nn.Categorical(constants).state_dict()
-    choice = dst.nn.Categorical(SelfTempered(steps=None))
-    choice.estimator = constants
-    assert not choice.state_dict()
-    assert choice.estimator == constants
-    choice.estimator = SelfTempered(steps=None)
-    assert len(choice.state_dict()) == 5
 
 
 def test_deterministic_takes_the_argmax_with_the_rules_gradient() -> None:
@@ -225,19 +202,6 @@ def test_torch_func_takes_the_buffers_and_refuses_to_change_others() -> None:
     copies = {name: torch.stack([value, value]) for name, value in buffers.items()}
     assert torch.vmap(lambda b: loss(parameters, x, b), randomness="different")(copies).shape == (2,)
     assert copies["1.tempering.passes"].tolist() == [int(buffers["1.tempering.passes"]) + 1] * 2
-
-
-def test_what_was_set_is_read_where_it_was_set() -> None:
-    """Passes on buffers of one's own leave the module's reading as it was, and have theirs."""
-    choice, logits = dst.nn.Categorical(SelfTempered(steps=100)), torch.randn(16, 4, 8, requires_grad=True)
-    for _ in range(5):
-        trained(choice, logits)
-    before, own = choice.tempering.reading(), {name: value.clone() for name, value in choice.named_buffers()}
-    for _ in range(20):
-        torch.func.functional_call(choice, own, (logits,)).sum().backward()
-    assert choice.tempering.reading() == before
-    assert own["tempering.passes"] == 25
-    assert own["tempering.last_f"] < before["tau_f"] - 0.5
 
 
 def test_a_state_that_was_loaded_onto_a_device_brings_the_readings_along() -> None:

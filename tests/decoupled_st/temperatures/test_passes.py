@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from torch import Tensor, nn
-from torch._dynamo.testing import CompileCounter
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -123,15 +122,6 @@ def test_a_cast_of_the_network_leaves_the_statistics() -> None:
     module.tempering.scale.fill_(163299.123)
     assert module.half().tempering.scale.item() == pytest.approx(163299.123, rel=1e-7)
     assert module.to(torch.bfloat16).tempering.scale.dtype == torch.float32
-
-
-def test_modules_that_are_alike_share_compiled_code() -> None:
-    counter = CompileCounter()
-    for _ in range(4):
-        module = dst.nn.Categorical(SelfTempered(steps=None))
-        module.compile(backend=counter, fullgraph=True)
-        module(torch.randn(3, 4, requires_grad=True)).sum().backward()
-    assert counter.frame_count == 1
 
 
 def test_a_graph_that_is_kept_counts_once() -> None:

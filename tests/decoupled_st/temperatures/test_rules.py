@@ -162,16 +162,6 @@ def test_a_draw_that_belongs_to_the_model_is_held_and_the_surrogate_is_no_sharpe
     assert follow(SelfTempered(steps=None, draw=0.1), [torch.zeros(8, 4)])[0].b.item() == pytest.approx(0.15 * 2**0.5)
 
 
-def test_the_quiet_draw_is_a_share_of_the_least_tau_b() -> None:
-    log_odds = torch.ones(8, 200)
-    for first, want in ((0.01, 0.015), (0.5, 0.05), (7.0, 0.1)):
-        taus, _ = follow(
-            SelfTempered(steps=None, low=0.1, ceiling=1.0), [first * log_odds] + [20 * log_odds] * 200, dim=None
-        )
-        assert taus.f.item() == pytest.approx(want)
-        assert taus.b.item() > 2
-
-
 def test_a_pass_is_made_at_the_temperatures_that_the_passes_before_it_led_to() -> None:
     rule, state = SelfTempered(steps=None), SelfTempered(steps=None).start()
     taus, after = rule(state, 1000 * torch.eye(4))
