@@ -200,6 +200,12 @@ TASK_CARDS: dict[str, TaskCard] = {
             loss_unit=LOSS_UNIT,
             parts=("validation_loss", "validation_accuracy", "gate_perplexity"),
         ),
+        TaskCard(
+            name="logic-conv",
+            title="convolutional logic network",
+            loss_unit=LOSS_UNIT,
+            parts=("validation_loss", "validation_accuracy", "gate_perplexity"),
+        ),
         TaskCard(name="bias-variance", title="exact gradient", loss_unit=LOSS_UNIT),
         TaskCard(
             name="categorical-vae",

@@ -276,6 +276,7 @@ BUILT_IN = {
         "stochastic-binary",
         "categorical-autoencoder",
         "logic-gates",
+        "logic-conv",
         "bias-variance",
         "categorical-vae",
         "polynomial",

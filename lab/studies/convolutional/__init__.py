@@ -1,12 +1,11 @@
 """Convolutional logic networks of published sizes, as accurate as the published ones, trained in minutes."""
 
-from dst_lab.cards import MetricCard, TaskCard, register_metric, register_task
+from dst_lab.cards import MetricCard, register_metric
 from dst_lab.report import Study
 
 from studies.convolutional.claims import TASK, judge
 from studies.convolutional.figures import gates, time
 
-register_task(TaskCard(name=TASK, title="convolutional logic network"))
 register_metric(MetricCard(name="gates_simplified", label="gates after simplification", direction=-1))
 CONVOLUTIONAL = Study(
     name="convolutional",

@@ -60,6 +60,7 @@ def test_a_run_is_itself_to_rounding(name: str) -> None:
     """Ten steps: discrete choices flip when rounding moves a score across a threshold, so longer runs part ways."""
     small = {"stochastic-binary": {"epochs": 1}, "categorical-autoencoder": {"epochs": 1}, "logic-gates": {"steps": 10}}
     small |= {"bias-variance": {"steps": 10}, "polynomial": {"steps": 10}, "categorical-vae": {"epochs": 1}}
+    small |= {"logic-conv": {"steps": 10, "lr": 0.01}}
     make = TASKS[name].config_type
     configs = [
         make(estimator=Choice.make("decoupled", tau_f=0.5, tau_b=0.3 + 0.1 * i), seed=i, batch=128, **small[name])

@@ -33,6 +33,7 @@ def test_a_run_counts_parameters_gradients_and_adam_at_least(small, name) -> Non
     sizes = {}
     for scale in (1, 2):
         wide = {"logic-gates": {"width": 640 * scale}, "polynomial": {"latents": 640 * scale}}
+        wide["logic-conv"] = {"channels": 16 * scale}
         wider = wide.get(name, {"hidden": (64 * scale, 64 * scale)})
         task = TASKS[name](small(name, **wider), None, CPU)
         numbers = sum(tensor.numel() for tensor in task.initial(0).values())
@@ -75,7 +76,7 @@ def test_what_torch_keeps_for_itself_counts_as_free_on_cuda(monkeypatch) -> None
     assert abs(before - free_bytes(cuda)) < 2**26
 
 
-LARGE = {"logic-gates": {"width": 1280}, "polynomial": {"latents": 4096}}
+LARGE = {"logic-gates": {"width": 1280}, "logic-conv": {"channels": 32}, "polynomial": {"latents": 4096}}
 
 
 @pytest.mark.gpu

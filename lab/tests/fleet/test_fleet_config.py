@@ -15,7 +15,7 @@ from dst_lab.tasks import TASKS
 
 OTHER = {"augment": "mirror", "dataset": "mnist", "wiring": "random", "optimiser": "radam"}
 """For each field of text a value that is not the default."""
-OTHER |= {"lr_schedule": "cosine", "pixels": "binarised"}
+OTHER |= {"lr_schedule": "cosine", "pixels": "binarised", "net": "cifar10-s", "anneal": 0.5}
 PLAIN = {"weight_decay": 0.0, "lr_schedule": "constant"}
 BUILT_IN = [name for name in kinds() if not is_own(kinds()[name])]
 BEFORE = {
@@ -105,6 +105,9 @@ def test_a_fleet_shares_all_but_seed_rate_and_temperatures(name) -> None:
         ("bias-variance", {"latents": 5, "classes": 8}, r"classes \*\* latents must be at most 4096, .* got 8 \*\* 5"),
         ("categorical-vae", {"pixels": "white"}, "pixels must be one of grey, binarised, got 'white'"),
         ("logic-gates", {"augment": "flip"}, "augment must be none or mirror, got 'flip'"),
+        ("logic-conv", {"net": "cifar10-xl"}, "net must be one of small, cifar10-s, .*, got 'cifar10-xl'"),
+        ("logic-conv", {"wiring": "unique"}, "wiring must be structured or random, got 'unique'"),
+        ("logic-conv", {"anneal": 1.5}, "anneal must be from 0 to 1, got 1.5"),
         ("polynomial", {"dataset": "mnist"}, "polynomial reads no data: leave dataset out, got dataset=mnist"),
         ("polynomial", {"power": 0.5}, "power must be at least 1, where the gradient exists, got power=0.5"),
     ],

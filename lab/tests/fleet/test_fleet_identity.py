@@ -15,7 +15,7 @@ from dst_lab.store import Record
 from dst_lab.tasks import TASKS
 from small import SMALL
 
-TRAINED = ("stochastic-binary", "categorical-autoencoder", "logic-gates", "bias-variance")
+TRAINED = ("stochastic-binary", "categorical-autoencoder", "logic-gates", "logic-conv", "bias-variance")
 CHOICES = [
     Choice.make("decoupled", tau_f="1.0:0.25:cosine", tau_b=0.7),
     Choice.make("decoupled", tau_f=0.0, tau_b=0.5),

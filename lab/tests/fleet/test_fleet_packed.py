@@ -120,7 +120,7 @@ def test_the_plain_path_trains_what_relaxes_and_says_so(device: torch.device) ->
     norms = [step(fleet) for _ in range(2)]
     assert all(norm.isfinite().all() and (norm > 0).all() for norm in norms)
     scores = fleet.task.scores(
-        fleet._all(), fleet.task._bits(fleet.task.levels["validation"][:40]), fleet._choosers(Use.EVALUATE)(True)
+        fleet._all(), fleet.task.inputs(fleet.task.levels["validation"][:40]), fleet._choosers(Use.EVALUATE)(True)
     )
     assert scores.unique().numel() > 100  # mixtures, not counts
 

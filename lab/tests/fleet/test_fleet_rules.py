@@ -113,7 +113,7 @@ def test_runs_of_one_rule_and_its_constants_are_a_fleet(small) -> None:
     assert len(set(apart)) == len(apart)
 
 
-@pytest.mark.parametrize("name", ["categorical-autoencoder", "stochastic-binary", "logic-gates"])
+@pytest.mark.parametrize("name", ["categorical-autoencoder", "stochastic-binary", "logic-gates", "logic-conv"])
 def test_a_run_of_a_rule_is_itself_in_any_fleet(small, name) -> None:
     """Bit for bit as alone: parameters, states and the temperatures that are recorded."""
     configs = [small(name, seed=seed, estimator=SELF) for seed in range(3)]

@@ -80,13 +80,15 @@ def test_a_fresh_process_computes_what_was_recorded_bit_for_bit(trained) -> None
 
 
 @pytest.mark.parametrize("run", range(4), ids=[choice.name for choice in CHOICES])
-@pytest.mark.parametrize("task", ["stochastic-binary", "logic-gates", "categorical-autoencoder"])
+@pytest.mark.parametrize("task", ["stochastic-binary", "logic-gates", "logic-conv", "categorical-autoencoder"])
 def test_a_loaded_network_has_the_recorded_loss_and_accuracy(trained, task, run) -> None:
     """By the argmax: accuracy exactly, the loss to float32's rounding of a sum."""
     found, history = runs_of(trained, task, seed=1)[run]
     digits = data.load("digits").test
     x = pixels(digits, CPU)
-    if task == "logic-gates":
+    if task == "logic-conv":
+        x = torch.from_numpy(digits.images) / 255
+    elif task == "logic-gates":
         x = torch.from_numpy(data.bits(data.load_levels("digits", 3).test.images, 3)).float()
     output, labels = dst_lab.load(trained, found.id)(x), torch.from_numpy(digits.labels)
     if task == "categorical-autoencoder":
@@ -113,7 +115,7 @@ def test_what_it_is_made_of(trained) -> None:
     assert logic[0].estimator == dst.GumbelSTE(tau=0.6)
 
 
-@pytest.mark.parametrize("task", ["stochastic-binary", "logic-gates", "categorical-vae"])
+@pytest.mark.parametrize("task", ["stochastic-binary", "logic-gates", "logic-conv", "categorical-vae"])
 def test_what_a_rule_ended_with_is_kept(tmp_path, task, small) -> None:
     """Its state, so that the record is computed again bit for bit, and the temperatures it last set at each place."""
     config = small(task, estimator=Choice.make("decoupled", tau_f="self", tau_b="self"))

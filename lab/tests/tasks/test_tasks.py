@@ -15,6 +15,8 @@ from dst_lab.tasks.logic_gates import LogicGates, LogicGatesConfig
 from dst_lab.tasks.polynomial import Polynomial, PolynomialConfig, embedding
 from torch import Tensor
 
+import decoupled_st as dst
+
 CPU = torch.device("cpu")
 Small = Callable[..., Config]
 
@@ -80,7 +82,7 @@ def test_images_are_bits_in_the_order_of_the_data(thresholds: int) -> None:
     task = LogicGates(config, None, CPU)
     for name, split in data.load_levels("digits", thresholds).splits.items():
         bits = torch.from_numpy(data.bits(split.images, thresholds))
-        assert torch.equal(task._bits(task.levels[name]), bits)
+        assert torch.equal(task.inputs(task.levels[name]), bits)
         assert bits.any()
         assert not bits.all()
 
@@ -99,6 +101,36 @@ def test_mirror_images_are_trained_on_beside_the_others() -> None:
     assert torch.equal(two.labels["train"], one.labels["train"].repeat(2))
     for split in ("validation", "test"):
         assert torch.equal(two.levels[split], one.levels[split])
+
+
+def test_soft_gates_are_their_argmax_in_the_last_share_of_the_steps(small: Small) -> None:
+    """By a number and, as in a captured graph, by a tensor; those of each run by its own wiring."""
+    configs = [small("logic-conv", estimator=Choice.make("soft", tau=1.0), seed=seed, anneal=0.5) for seed in (0, 1)]
+    fleet = Fleet(TASKS["logic-conv"](configs[0], None, CPU), configs)
+    for step in (5, 6):
+        choose = fleet._choosers(Use.EVALUATE)(True)
+        for choose.source.step in (step, torch.tensor(step)):
+            gates = fleet.task._gates(fleet.parameters, choose)
+            is_hard = all(((one == 0) | (one == 1)).all() for one in gates)
+            assert is_hard == (step == 6), "of 12 steps the last half by argmax"
+    never = TASKS["logic-conv"](small("logic-conv", estimator=Choice.make("soft", tau=1.0), anneal=0.0), None, CPU)
+    assert (never._gates(fleet.parameters, choose)[0] < 1).all()
+    images = fleet.task.levels["test"][:100]
+    scores = fleet.task.scores(fleet._all(), images, fleet._choosers(Use.EVALUATE)(False))
+    for run, config in enumerate(configs):
+        kept = fleet.task.lasting({name: tensor[run : run + 1] for name, tensor in fleet.fixed.items()})
+        tensors = {name: tensor[run] for name, tensor in fleet.parameters.items()}
+        tensors |= {name: tensor[0] for name, tensor in kept.items()}
+        network = fleet.task.network(config, tensors, dst.Soft(tau=1.0), True).eval()
+        grey = torch.from_numpy(data.load("digits").test.images[:100]) / 255
+        assert torch.equal(network(grey), scores[run])
+    assert not torch.equal(scores[0], scores[1])
+
+
+def test_a_published_network_takes_its_own_images() -> None:
+    config = TASKS["logic-conv"].config_type(estimator=CHOICE, net="mnist-s")
+    with pytest.raises(ValueError, match="mnist-s takes images of 1 x 28 x 28, and those of digits are 1 x 8 x 8"):
+        TASKS["logic-conv"](config, None, CPU)
 
 
 SOFTMAX = Choice.make("softmax_ste", tau=1.0)

@@ -10,22 +10,19 @@ the validation images). `--estimator soft` is the original: it mixes the gates i
 """
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import numpy.typing as npt
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 import decoupled_st as dst
-from decoupled_st.diagnostics import gate_histogram, perplexity_of_counts
-from dst_lab import data
 from dst_lab.estimators import is_own
 from dst_lab.fleet.chooser import Chooser
 from dst_lab.fleet.layers import compiled
-from dst_lab.fleet.task import FORWARDS, Choosers, Metrics, Parameters, Task, chunks, sum_per_run
+from dst_lab.fleet.task import Parameters
 from dst_lab.runs import Config, Defaults
 from dst_lab.tasks import register
+from dst_lab.tasks.gate_networks import EVALUATE, PASS_THROUGH, GateNetworks, nats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,32 +76,18 @@ class LogicGatesConfig(Config):
         }
 
 
-EVALUATE = 512
-PASS_THROUGH = 3
-"""The gate "A"."""
-
-
 @register
-class LogicGates(Task):
+class LogicGates(GateNetworks):
     config_type = LogicGatesConfig
-    pairs_a_lone_run = False  # no matmul over the run axis, and sums by sum_per_run
     config: LogicGatesConfig
 
     def __init__(self, config: LogicGatesConfig, source: str | None, device: torch.device) -> None:
         super().__init__(config, source, device)
-        dataset = data.load_levels(config.dataset, config.thresholds, source)
-        self.classes = dataset.classes
         if config.width % self.classes:
             raise ValueError(f"width must be a multiple of the {self.classes} classes, got width={config.width}")
-        splits = dict(dataset.splits)
-        if config.augment == "mirror":
-            train = splits["train"]
-            splits["train"] = train + data.Split(train.images[..., ::-1].copy(), train.labels)
-        # Levels, a byte per value: as bits the largest networks' images would be a byte per threshold and value.
-        self.levels = {name: torch.from_numpy(split.images).flatten(1).to(device) for name, split in splits.items()}
-        self.labels = {name: torch.from_numpy(split.labels).to(device) for name, split in splits.items()}
-        self.images, values = self.levels["train"].shape
-        self.widths = (config.thresholds * values, *[config.width] * config.layers)
+        self.levels = {name: levels.flatten(1) for name, levels in self.levels.items()}
+        values = self.levels["train"].shape[1]
+        self.layers, self.widths = config.layers, (config.thresholds * values, *[config.width] * config.layers)
         declined = self._declined()
         self.packs = declined is None
         self.path = {"path": "plain", "declined": f"packed bits: {declined}"} if declined else {"path": "packed bits"}
@@ -123,7 +106,8 @@ class LogicGates(Task):
 
     def initial(self, seed: int) -> Parameters:
         generator = torch.Generator().manual_seed(seed)
-        logits = {f"logits.{i}": torch.randn(width, 16, generator=generator) for i, width in self._layers()}
+        widths = self.widths[1:]
+        logits = {name: torch.randn(n, 16, generator=generator) for name, n in zip(self.names, widths, strict=True)}
         for tensor in logits.values():
             tensor[:, PASS_THROUGH] += self.config.residual
         return logits
@@ -131,18 +115,15 @@ class LogicGates(Task):
     def fixed(self, seed: int) -> Parameters:
         return wiring_of(self.config, self.widths[0], seed)
 
-    def _layers(self) -> list[tuple[int, int]]:
-        return list(enumerate(self.widths[1:]))
-
     def _networks(self, parameters: Parameters) -> dst.nn.LogicNetworks:
         """The networks of a fleet, made once for its wiring."""
-        wirings = [parameters[f"wiring.{i}"] for i, _ in self._layers()]
+        wirings = [parameters[f"wiring.{i}"] for i in range(self.layers)]
         if self._built is None or self._built[0] is not wirings[0]:
             networks = dst.nn.LogicNetworks(self.widths[0], wirings, self.classes, self.config.group_tau)
             self._built = wirings[0], networks
         return self._built[1]
 
-    def _bits(self, levels: Tensor) -> Tensor:
+    def inputs(self, levels: Tensor) -> Tensor:
         """[..., bits] from levels [..., values], as `data.bits` spreads them."""
         ranks = torch.arange(self.config.thresholds, dtype=torch.uint8, device=levels.device)
         function = compiled(_above, dynamic=None) if levels.is_cuda else _above
@@ -150,64 +131,13 @@ class LogicGates(Task):
         return bits
 
     def scores(self, parameters: Parameters, x: Tensor, choose: Chooser) -> Tensor:
-        """[runs, images, classes] from bits [runs, images, bits], or [images, bits] for all runs."""
-        gates = [choose.categorical(parameters[f"logits.{i}"], parameters=True) for i, _ in self._layers()]
+        gates = [choose.categorical(parameters[name], parameters=True) for name in self.names]
         return self._networks(parameters)(x, gates, chosen=self.packs)
 
     def loss(self, parameters: Parameters, index: Tensor, choose: Chooser) -> Tensor:
         # The images of all runs one behind the other in memory, image by image: so they are packed without a copy.
-        x = self._bits(self.levels["train"][index.T.contiguous()]).transpose(0, 1)
-        scores, labels = self.scores(parameters, x, choose), self.labels["train"][index]
-        return F.cross_entropy(scores.transpose(1, 2), labels, reduction="none")
-
-    def evaluate(self, parameters: Parameters, choosers: Choosers) -> Metrics:
-        metrics: Metrics = {}
-        for split in ("validation", "test"):
-            for suffix, stochastic in FORWARDS.items():
-                loss, accuracy = self._measure(parameters, split, choosers, stochastic)
-                metrics |= {f"{split}_loss{suffix}": loss, f"{split}_accuracy{suffix}": accuracy}
-        # What is not a number stands for a run that has diverged: it must not stop the others.
-        logits = [parameters[f"logits.{i}"].nan_to_num() for i, _ in self._layers()]
-        counts = gate_histogram(logits, run_dims=1).float()
-        metrics["gate_histogram"] = counts
-        metrics["gate_perplexity"] = perplexity_of_counts(counts)
-        metrics["unused_gates"] = (counts == 0).float().sum(-1)
-        return metrics
-
-    def _measure(
-        self, parameters: Parameters, split: str, choosers: Choosers, stochastic: bool
-    ) -> tuple[Tensor, Tensor]:
-        runs, labels = len(parameters["logits.0"]), self.labels[split]
-        loss = accuracy = torch.zeros(runs, device=self.device)
-        for index, weight in chunks(len(labels), EVALUATE, self.device):
-            scores = self.scores(parameters, self._bits(self.levels[split][index]), choosers(stochastic))
-            target = labels[index].expand(runs, -1)
-            loss = loss + sum_per_run(F.cross_entropy(scores.transpose(1, 2), target, reduction="none") * weight)
-            accuracy = accuracy + sum_per_run((scores.argmax(-1) == target) * weight)
-        return loss / len(labels), accuracy / len(labels)
-
-    def diagnose(self, parameters: Parameters, choosers: Choosers, step: int) -> Metrics:
-        return {"dead_gates": 1 - torch.cat(self._reached(parameters, choosers), -1).float().mean(-1)}
-
-    def _reached(self, parameters: Parameters, choosers: Choosers) -> list[Tensor]:
-        """[runs, neurons] per layer: True where a neuron's logits got any gradient over the validation images."""
-        names = [f"logits.{i}" for i, _ in self._layers()]
-        labels = self.labels["validation"]
-        reached = [torch.zeros(parameters[name].shape[:2], dtype=torch.bool, device=self.device) for name in names]
-        for index, weight in chunks(len(labels), EVALUATE, self.device):
-            leaves = [parameters[name].detach().requires_grad_() for name in names]
-            own = {**parameters, **dict(zip(names, leaves, strict=True))}
-            scores = self.scores(own, self._bits(self.levels["validation"][index]), choosers(True))
-            target = labels[index].expand(len(scores), -1)
-            loss = F.cross_entropy(scores.transpose(1, 2), target, reduction="none")
-            gradients = torch.autograd.grad((loss * weight).sum(-1).sum(), leaves)
-            reached = [before | (g != 0).any(-1) for before, g in zip(reached, gradients, strict=True)]
-        return reached
-
-    def artefacts(self, parameters: Parameters, choosers: Choosers) -> dict[str, npt.NDArray[Any]]:
-        layers = [parameters[f"logits.{i}"].argmax(-1) for i, _ in self._layers()]
-        counts = torch.stack([torch.stack([(c == gate).sum(-1) for gate in range(16)], -1) for c in layers], 1)
-        return {"gates_by_layer": counts.to(torch.int32).cpu().numpy()}
+        x = self.inputs(self.levels["train"][index.T.contiguous()]).transpose(0, 1)
+        return nats(self.scores(parameters, x, choose), self.labels["train"][index])
 
     def lasting(self, fixed: Parameters) -> Parameters:
         """The wiring of each layer, and into how many classes the last is summed."""
