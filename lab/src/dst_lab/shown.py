@@ -1,4 +1,5 @@
-"""Text for people: what may come from another person with its control characters escaped, and names that were meant."""
+"""Text for people: what may come from another person with its control characters escaped, in which order
+values come, and names that were meant."""
 
 import re
 from collections.abc import Iterable
@@ -11,6 +12,14 @@ _OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u20
 def shown(text: str) -> str:
     """The text with every character that a terminal would obey written out: `\\x1b` for an escape."""
     return _OBEYED.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def by_size(text: str) -> tuple[bool, float, str]:
+    """A key to sort values by that are given as text: numbers first, by their size."""
+    try:
+        return False, float(text), ""
+    except ValueError:
+        return True, 0.0, text
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -1,6 +1,8 @@
 """A rollout: all steps, from masked tokens to none, with the memory of one."""
 
+import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -42,6 +44,7 @@ def rollout(
     *,
     order: str | Tensor = "random",
     through: str = "tokens",
+    last: int | None = None,
     remask: float = 0.0,
     mask: Tensor | None = None,
     reference: Model | None = None,
@@ -69,6 +72,7 @@ def rollout(
         order: which masked tokens come first: "random", "confidence" (those with the largest probability), or a tensor
             [L] or [B, L] of distinct numbers, the smallest first, such as `torch.arange(L)` from left to right.
         through: "tokens" or "all".
+        last: only so many steps, the last, send a gradient. Each token is drawn once, so the others then get none.
         remask: the share of the tokens drawn so far that each step masks again, at random, before it reveals as many
             more.
         mask: bool, True = allowed, broadcastable to [B, L, K].
@@ -87,8 +91,7 @@ def rollout(
         (torch.Size([32, 8, 4]), torch.Size([32, 8]), torch.Size([32]))
     """
     masked = _check(state, order, through, remask)
-    if steps < 1:
-        raise ValueError(f"steps must be at least 1, got {steps}")
+    first = _first_step(steps, last)
     reveals, erases = _counts(masked.sum(-1), steps, float(remask))
     counts = torch.stack((reveals, erases)).to(state.device)  # once: a copy at each step would wait for the device
     seeds = _seeds(steps, generator)
@@ -115,8 +118,9 @@ def rollout(
             step.index = _highest(-order.to(ids.device, torch.float64).expand_as(ids), step.masked, most)
         elif order == "random":
             step.index = _highest(random(), step.masked, most)
-        x = torch.cat((x0, step.masked.unsqueeze(-1).to(x0.dtype)), -1) if through == "all" else ids
-        drawn = checkpoint(step, x, use_reentrant=False) if torch.is_grad_enabled() else step(x)
+        with nullcontext() if t >= first else torch.no_grad():
+            x = torch.cat((x0, step.masked.unsqueeze(-1).to(x0.dtype)), -1) if through == "all" else ids
+            drawn = checkpoint(step, x, use_reentrant=False) if torch.is_grad_enabled() else step(x)
         assert step.index is not None
         assert step.tokens is not None
         ids = _written(ids, step.index, step.valid, step.tokens)
@@ -310,6 +314,22 @@ def _draw_temperature(estimator: Choice) -> float | None:
     if not isinstance(value, Estimator) or not value.discrete or getattr(estimator, "takes_argmax", False):
         return None
     return value.sample_temperature or None
+
+
+def _first_step(steps: int, last: int | None) -> int:
+    """The first step that sends a gradient."""
+    if steps < 1:
+        raise ValueError(f"steps must be at least 1, got {steps}")
+    first = 0 if last is None else steps - last
+    if not 0 <= first < steps:
+        raise ValueError(f"last must be from 1 to steps={steps}, got {last}")
+    if first > 0:
+        warnings.warn(
+            f"last={last}: each token is drawn once, so only the {1 - first / steps:.0%} of them that the last steps "
+            'reveal get a gradient. through="tokens" has the memory of one step and reaches all',
+            stacklevel=3,
+        )
+    return first
 
 
 def _check(state: Tensor, order: str | Tensor, through: str, remask: float) -> Tensor:

@@ -67,6 +67,17 @@ def test_the_gradient_does_not_grow_with_the_steps(order: str, through: str) -> 
     assert 0.5 < many / few < 2
 
 
+def test_nor_does_it_in_a_loop_of_reveals() -> None:
+    model, reward, norms = Network(64, 4, 16), Network(64, 4, 16), []
+    for steps in (4, 64):
+        torch.manual_seed(1)
+        state, turn = dst.masked.start(64, 64, 4, dtype=torch.float64), torch.randperm(64) * steps // 64
+        for t in range(steps):
+            state = dst.masked.reveal(model(state), state, (turn == t).expand(64, 64), EXACT)
+        norms.append(gradient(reward(state).mean(), model).norm())
+    assert 0.5 < norms[1] / norms[0] < 2
+
+
 @pytest.mark.parametrize("order", ["random", "confidence"])
 def test_the_memory_through_tokens_is_that_of_one_step(order: str) -> None:
     model, state = Network(64, 1024, 16, torch.float32), dst.masked.start(8, 64, 1024)
@@ -171,6 +182,27 @@ def test_tokens_that_were_masked_again_send_nothing() -> None:
 
 
 @pytest.mark.parametrize("through", ["tokens", "all"])
+def test_last_cuts_the_gradient_and_says_so(through: str) -> None:
+    model, state = Network(), dst.masked.start(4, L, K, dtype=torch.float64)
+    order = torch.arange(L)
+    with pytest.warns(UserWarning, match="only the 33% of them"):
+        out = dst.masked.rollout(model, state, 3, DECOUPLED, order=order, through=through, last=1)
+    assert gradient(out.x0[:, 2].square().sum(), model).norm() > 0
+    assert out.x0.requires_grad
+    (first,) = torch.autograd.grad(out.x0[:, :2].square().sum(), [model.head.weight], retain_graph=True)
+    assert first.eq(0).all()
+
+
+@pytest.mark.parametrize("through", ["tokens", "all"])
+@pytest.mark.filterwarnings("ignore:last=1")
+def test_what_was_given_gets_its_gradient_where_last_cuts_too(through: str) -> None:
+    state = dst.masked.from_ids(torch.tensor([[1, 2, 2], [2, 0, 1]]), K, dtype=torch.float64).requires_grad_()
+    out = dst.masked.rollout(lambda x: x[..., :K].detach(), state, 3, DECOUPLED, through=through, last=1)
+    (g,) = torch.autograd.grad(out.x0.sum(), state)
+    assert g.sum(-1).tolist() == [[2.0, 0.0, 0.0], [0.0, 2.0, 2.0]]
+
+
+@pytest.mark.parametrize("through", ["tokens", "all"])
 @pytest.mark.parametrize("case", [c for c in CASES + RELAXED if c.categorical], ids=lambda c: c.id)
 def test_every_estimator(case: Case, through: str) -> None:
     estimator = case.value
@@ -257,6 +289,7 @@ def test_an_embedding_is_looked_up_and_never_multiplied() -> None:
 
 REFUSED = {
     "no step": ({"steps": 0}, "steps must be at least 1"),
+    "last above steps": ({"last": 4}, "last must be from 1 to steps=3"),
     "an order that is none": ({"order": "best"}, 'order must be "random", "confidence" or a tensor'),
     "an order of another length": ({"order": torch.arange(4)}, r"order must have shape \(3,\) or \(2, 3\)"),
     "a path that is none": ({"through": "ids"}, 'through must be "tokens" or "all"'),

@@ -11,7 +11,8 @@ from dst_lab.report.study import Study
 ANY = Study(
     name="any",
     title="Runs of a store",
-    lead="Every task that is recorded here: the best settings, training curves, and maps over temperatures.",
+    lead="Every task that is recorded here: the best settings, training curves, which fields mattered, and maps over "
+    "temperatures.",
 )
 """A page for whatever a store holds: no question, no claim."""
 STUDIES: dict[str, Study] = {ANY.name: ANY}

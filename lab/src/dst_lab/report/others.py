@@ -6,7 +6,9 @@ from functools import partial
 from dst_lab.cards import estimator, metric
 from dst_lab.figures import Drawn
 from dst_lab.figures.curves import caption, diverged, draw, having, held
+from dst_lab.figures.importance import analysed, importance
 from dst_lab.figures.maps import temperature_map
+from dst_lab.figures.pair_map import pair_map
 from dst_lab.figures.style import listing
 from dst_lab.figures.sweeps import of_group
 from dst_lab.records import Rows
@@ -17,10 +19,16 @@ CURVES, CELLS = 2, 3
 
 
 def figures_of(group: Group) -> dict[str, Callable[[Rows], Drawn]]:
-    """Training curves of each estimator's best setting, and a map for each that was swept over two temperatures."""
+    """Training curves of each estimator's best setting, what mattered of all that was varied, a map of the two
+    fields that mattered most, and one for each estimator that was swept over two temperatures."""
     if not group.metrics:
         return {}
     figures: dict[str, Callable[[Rows], Drawn]] = {f"{group.name}-curves": partial(_curves, group)}
+    if found := analysed(group.compared):
+        figures[f"{group.name}-importance"] = lambda _: importance(group.compared, found, group.title)
+        down, across, *others = found.fields
+        if {down, across} != {"tau_f", "tau_b"}:
+            figures[f"{group.name}-map"] = lambda _: pair_map(group.compared, down, across, others, group.title)
     swept = [name for name in group.swept if len(of_group(group, name).cells("validation_loss")) >= CELLS]
     for name in swept:
         where = group.title if len(swept) == 1 else f"{group.title}, {estimator(name).label}"

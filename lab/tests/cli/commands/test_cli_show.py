@@ -42,6 +42,18 @@ def rows(cli, *words: object) -> list[dict[str, object]]:
     return json.loads(ended.out)
 
 
+def test_a_pivot_has_one_field_down_and_another_across(store, cli) -> None:
+    lines = cli("show", "--pivot", "tau_b", "tau_f", "--where", "task=stochastic-binary", "seed<1000").out.splitlines()
+    cells = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines if line.startswith("│")]
+    assert [row[0] for row in cells] == ["0.5", "1"]
+    # the lowest losses of seeds 0 to 2 are tau_f + tau_b + seed / 1e5, or 1
+    assert cells[0][1:] == ["0.5 ± 1e-05 (3)", "0.6 ± 1e-05 (3)", "0.8 ± 1e-05 (3)", "1 ± 0 (3)"]
+    put("lost.sqlite", record([1.0], seed=0), record([1.0], seed=1, status="diverged", lr=0.5))
+    out = cli("show", "--store", "lost.sqlite", "--pivot", "lr", "seed").out
+    assert "1 (1)" in out
+    assert "1 diverged" in out
+
+
 def test_options_of_an_estimator_tell_settings_apart(surroundings, cli) -> None:
     """Runs with another gap, or another number of samples, are not averaged together."""
     choices = [{"name": "gapped_ste", "tau": 1.0, "gap": gap} for gap in (1.0, 2.0, "p")]

@@ -21,7 +21,7 @@ from dst_lab.records.export import harmless
 from dst_lab.records.fields import CONFIG, WORDS, chosen, names, value_at
 from dst_lab.records.summary import ENDS, STATISTICS, cautious, column, spread_of_seeds
 from dst_lab.runs import WHOLE
-from dst_lab.shown import shown
+from dst_lab.shown import by_size, shown
 from dst_lab.store import Run, Store
 
 WIDE = 160
@@ -47,6 +47,13 @@ def add(commands: Any) -> None:
         "one (the setting)",
     )
     show.add_argument(
+        "--pivot",
+        nargs=2,
+        metavar="FIELD",
+        help="a table per task of two fields, the first as rows, the second as columns; a cell has the mean, the "
+        "standard deviation and the number of its runs",
+    )
+    show.add_argument(
         "--metric",
         nargs="+",
         default=["validation_loss"],
@@ -70,13 +77,16 @@ def add(commands: Any) -> None:
 def _show(args: argparse.Namespace) -> int:
     with Store.open(args.store) as store:
         store.check_whole()
-        table, group, lacking = gather(store, args.where, args.group.split(","), args.metrics, args.at)
+        asked = ["task", *args.pivot] if args.pivot else args.group.split(",")
+        table, group, lacking = gather(store, args.where, asked, args.metrics, args.at)
         pooled = versions(store, chosen(store.runs(), args.where))
     table = arranged(table, args.metrics, args.top)
     if args.json:
         say(json.dumps([_plain(line) for line in table], indent=1))
     elif args.csv:
         _write_csv(table, group)
+    elif args.pivot:
+        _draw_pivot(table, group[1], group[2], args.metrics[0], args.at)
     else:
         draw(table, group, args.metrics, args.at, args.where)
     for sentence in pooled:
@@ -176,6 +186,35 @@ def draw(
             console.print(_table(lines, [name for name in columns if name not in same], title))
     if any(line["cautious"] is not None for line in table):
         console.print(CAUTIOUS, soft_wrap=True)
+
+
+def _draw_pivot(table: Sequence[Mapping[str, Any]], down: str, across: str, metric: str, at: str | None) -> None:
+    """A table per task of the values of two fields, in order; numbers come before words."""
+    console = Console(width=None if Console().is_terminal else WIDE)
+    title = f"{metric} ({at or card(metric).at} of each run): mean ± standard deviation (n)"
+    for task in dict.fromkeys(line["task"] for line in table):
+        cells = {(_field(line, down), _field(line, across)): line for line in table if line["task"] == task}
+        rows, columns = (
+            list(dict.fromkeys(pair[i] for pair in sorted(cells, key=lambda p: by_size(p[i])))) for i in (0, 1)
+        )
+        drawn = Table(title=f"{task}: {title}", title_justify="left")
+        drawn.add_column(f"{_heading(down)} \\ {_heading(across)}")
+        for value in columns:
+            drawn.add_column(value, justify="right", no_wrap=True)
+        for row in rows:
+            drawn.add_row(row, *(_cell(cells.get((row, value))) for value in columns))
+        console.print(drawn)
+    if not table:
+        console.print(f"no runs with {metric}")
+
+
+def _cell(line: Mapping[str, Any] | None) -> str:
+    if line is None:
+        return ""
+    spread = f" ± {line['std']:.2g}" if line["std"] is not None else ""
+    mean = f"{_number(line['mean'])}{spread} ({line['n']})" if line["n"] else ""
+    lost = ", ".join(f"{line[name]} {name}" for name in ENDS if line[name])
+    return f"{mean}{', ' if mean and lost else ''}{lost}"
 
 
 def _heading(name: str) -> str:
