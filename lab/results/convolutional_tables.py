@@ -25,9 +25,12 @@ def accuracies(rows: Rows) -> str:
     """Every network that was tested, and the seeds that judged it as one network."""
     body = []
     for net, dataset, label, published in NETWORKS:
-        for attempt in ATTEMPTS:
-            if found := judged(rows, net, dataset, attempt):
-                body.append([f"{label}, {attempt}".rstrip(", "), *_cells(rows, found, published)])
+        found = {attempt: judged(rows, net, dataset, attempt) for attempt in ATTEMPTS}
+        body += [
+            [f"{label}, {attempt}".rstrip(", "), *_cells(rows, runs, published)]
+            for attempt, runs in found.items()
+            if runs
+        ]
         where = {"net": net, "dataset": dataset + WHOLE}
         for row in tested(rows):
             if where.items() <= row.run.config.items() and row.run.config["members"] > 1:

@@ -17,6 +17,7 @@ from typing import Any, TypedDict, TypeVar
 
 import torch
 from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function
 
 from decoupled_st import kernels
 from decoupled_st.estimators import noise as noises
@@ -266,16 +267,32 @@ class CategoricalOptions(BinaryOptions, total=False):
 
 
 def exported(path: str) -> Callable[[F], F]:
-    """Give a function its public path, such as "decoupled_st.categorical.decoupled", and its common arguments."""
-    module, name = path.rsplit(".", 1)
-    options = inspect.signature(Call.categorical if module.endswith("categorical") else Call.binary).parameters.values()
+    """Give a function its public path, such as "decoupled_st.categorical.decoupled", and its common arguments by name.
+
+    A tracer that passes something else than a tensor (`torch.fx.symbolic_trace`) records the call as one node.
+    """
+    kind, name = path.split(".")[1:]
 
     def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def call(logits: Tensor, *given: Any, **options: Any) -> Tensor:
+            if not isinstance(logits, Tensor) and has_torch_function((logits,)):
+                return handle_torch_function(call, (logits,), logits, *given, **options)
+            return function(logits, *given, **options)
+
+        call.__module__, call.__name__, call.__qualname__ = f"decoupled_st.{kind}", name, name
+        function.__qualname__ = name  # which Python's own errors of missing and unknown arguments begin with
         own = inspect.signature(function)
+        common = inspect.signature(Call.categorical if kind == "categorical" else Call.binary).parameters.values()
         parameters = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
-        signature = own.replace(parameters=[*parameters, *list(options)[1:]])
-        function.__signature__ = signature  # type: ignore[attr-defined]
-        function.__module__, function.__name__, function.__qualname__ = module, name, name
-        return function
+        call.__signature__ = own.replace(parameters=[*parameters, *list(common)[1:]])  # type: ignore[attr-defined]
+        return own_code(call, f"{kind}_{name}")  # type: ignore[return-value]
 
     return decorate
+
+
+def own_code(call: F, name: str) -> F:
+    """Give a wrapper a code object of its own, with that name. torch.compile counts by code how often it has compiled
+    something, and soon gives up on one code that stands for all functions."""
+    call.__code__ = call.__code__.replace(co_name=name)
+    return call

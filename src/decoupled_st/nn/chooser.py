@@ -1,18 +1,48 @@
 """Choices as modules: a category, a bit, a sign; and what they have in common with logic layers."""
 
+import functools
 import math
 import operator
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import torch
+import torch.fx
 from torch import Tensor, nn
 
 from decoupled_st.estimators import ClippedSTE, Decoupled
+from decoupled_st.estimators.call import own_code
 from decoupled_st.estimators.spec import Estimator, check_estimator
 from decoupled_st.estimators.surrogate import Temperature
 from decoupled_st.temperatures import Rule, Tempered
 from decoupled_st.temperatures.rule import Taus, Tempering
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def one_node(forward: F) -> F:
+    """A module's `forward` that `torch.fx.symbolic_trace` records as one node, as it does with torch's own modules."""
+
+    name = forward.__code__.co_varnames[1]  # what follows self
+
+    @functools.wraps(forward)
+    def call(self: nn.Module, *given: Any, **options: Any) -> Any:
+        # torch.fx turns the arguments of what it traces itself, the root, into positional ones: no tuple is left.
+        x = given if isinstance(given, torch.fx.Proxy) else given[0] if given else options.get(name)
+        if not isinstance(x, Tensor) and isinstance(x, torch.fx.Proxy):
+            tracer: Any = x.tracer
+            # torch.fx puts the arguments of its root in place of these variables: seven are as many as a Codebook has.
+            is_root = self is tracer.root
+            if is_root:
+                kind = type(self).__name__
+                raise NotImplementedError(
+                    f"torch.fx.symbolic_trace records a {kind} as one node of the network it is in: "
+                    f"trace that network, or torch.nn.Sequential(module)"
+                )
+            return tracer.create_proxy("call_module", tracer.path_of_module(self), given, options)
+        return forward(self, *given, **options)
+
+    return own_code(call, forward.__qualname__.replace(".", "_"))  # type: ignore[return-value]
 
 
 class Chooser(nn.Module):
@@ -142,6 +172,7 @@ class Categorical(Chooser):
         super().__init__(estimator, deterministic=deterministic, grad_scale=grad_scale, batch_dims=batch_dims)
         self.dim = check_dim(dim)
 
+    @one_node
     def forward(
         self,
         logits: Tensor,
@@ -182,6 +213,7 @@ class Binary(Chooser):
         tensor([0., 1.])
     """
 
+    @one_node
     def forward(
         self,
         logits: Tensor,
@@ -218,6 +250,7 @@ class Sign(Binary):
     def __init__(self, estimator: Estimator | Rule | Tempered | None = None, **options: Any) -> None:
         super().__init__(ClippedSTE() if estimator is None else estimator, **options)
 
+    @one_node
     def forward(self, logits: Tensor, **options: Any) -> Tensor:
         """-1 or 1 for each number, in its dtype; the arguments are those of `Binary.forward`."""
         return 2 * super().forward(logits, **options) - 1

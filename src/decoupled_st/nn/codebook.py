@@ -16,7 +16,7 @@ from decoupled_st.estimators.spec import registered
 from decoupled_st.estimators.surrogate import scattered
 from decoupled_st.kernels import recomputed
 from decoupled_st.kernels.reruns import is_run_again, write
-from decoupled_st.nn.chooser import check_deterministic, check_grad_scale
+from decoupled_st.nn.chooser import check_deterministic, check_grad_scale, one_node
 from decoupled_st.nn.moving import MovingMeans, means_of_tokens, random_rows
 from decoupled_st.nn.quantiser import Quantised, Quantiser, check_codes, check_size, squared_error
 from decoupled_st.nn.replicas import broadcast_from_first
@@ -189,6 +189,7 @@ class Codebook(Quantiser):
         if self.means is None:
             self.idle.zero_()
 
+    @one_node
     def forward(
         self,
         x: Tensor,

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from decoupled_st.kernels import recomputed
+from decoupled_st.nn.chooser import one_node
 from decoupled_st.nn.quantiser import Quantised, Quantiser, check_codes, check_size
 from decoupled_st.nn.tokens import Tokens
 
@@ -67,6 +68,7 @@ class FSQ(Quantiser):
         self.usage.zero_()
         self.levels.copy_(torch.tensor(self._sizes))
 
+    @one_node
     def forward(self, x: Tensor, *, token_mask: Tensor | None = None) -> Quantised:
         """q, index and a loss of 0; `token_mask` as in `Codebook`."""
         rows = self._rows(x)

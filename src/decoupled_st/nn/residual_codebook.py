@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from decoupled_st.estimators import Estimator
+from decoupled_st.nn.chooser import one_node
 from decoupled_st.nn.codebook import Codebook
 from decoupled_st.nn.quantiser import Quantised, Quantiser, check_size
 from decoupled_st.temperatures import Rule, Tempered
@@ -76,6 +77,7 @@ class ResidualCodebook(Quantiser):
     def _books(self) -> list[Codebook]:
         return [stage for stage in self.stages if isinstance(stage, Codebook)]
 
+    @one_node
     def forward(
         self, x: Tensor, *, token_mask: Tensor | None = None, generator: torch.Generator | None = None
     ) -> Quantised:

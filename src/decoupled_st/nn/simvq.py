@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from decoupled_st import codebook
 from decoupled_st.kernels import recomputed
+from decoupled_st.nn.chooser import one_node
 from decoupled_st.nn.quantiser import Quantised, Quantiser, check_codes, check_size, squared_error
 from decoupled_st.nn.tokens import Tokens
 
@@ -73,6 +74,7 @@ class SimVQ(Quantiser):
         """The codes as they are now, [codes, features]."""
         return self.transform(self.frozen)
 
+    @one_node
     def forward(self, x: Tensor, *, token_mask: Tensor | None = None) -> Quantised:
         """q, index and the loss; `token_mask` as in `Codebook`."""
         rows = self._rows(x)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from decoupled_st.categorical import top_k
 from decoupled_st.estimators.contract import check_float
+from decoupled_st.nn.chooser import one_node
 
 
 class TopK(nn.Module):
@@ -30,6 +31,7 @@ class TopK(nn.Module):
         self.k, self.dim = k, dim
         self.tau_f, self.tau_b = check_float("tau_f", tau_f, zero=True), check_float("tau_b", tau_b)
 
+    @one_node
     def forward(
         self,
         logits: Tensor,
@@ -94,6 +96,7 @@ class Router(nn.Module):
         self.choose = TopK(k, tau_f=tau_f, tau_b=tau_b)
         self.balance = check_float("balance", balance, zero=True)
 
+    @one_node
     def forward(self, x: Tensor, *, mask: Tensor | None = None, generator: torch.Generator | None = None) -> Routed:
         """Route tokens [..., features].
 

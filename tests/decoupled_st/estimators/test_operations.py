@@ -62,6 +62,22 @@ def test_inference_computes_no_surrogate() -> None:
         assert dst.categorical.decoupled(logits.clone().requires_grad_(), tau_f=0.5, tau_b=0.5).grad_fn is None
 
 
+@pytest.mark.parametrize("name", ["decoupled", "gumbel_ste", "reinmax"])
+def test_symbolic_tracing_records_one_call(name: str) -> None:
+    class Network(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return getattr(dst.categorical, name)(x * 2.0, **TAUS.get(name, {})).sum(-1)
+
+    traced = torch.fx.symbolic_trace(Network())
+    assert [node.target for node in traced.graph.nodes if node.op == "call_function"][1] is getattr(
+        dst.categorical, name
+    )
+    assert torch.equal(traced(torch.randn(3, 5)), torch.ones(3))
+
+
+TAUS = {"decoupled": {"tau_f": 0.7, "tau_b": 0.4}}
+
+
 def test_the_largest_noise_is_as_large_and_as_frequent_as_it_should_be() -> None:
     """Above 14, with 3e7 draws: 25 expected. Single draws of 24 bits would give a dozen values, at most 16.6."""
     generator, like = torch.Generator().manual_seed(0), torch.empty(10_000_000)

@@ -1,5 +1,8 @@
 """Modules around the estimators."""
 
+import copy
+import functools
+
 import pytest
 import torch
 
@@ -34,6 +37,73 @@ def test_modules_pass_everything_on() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "temperatures", [dst.Decoupled(tau_f=0.7, tau_b=0.4), dst.SelfTempered(steps=1_000)], ids=lambda t: t.name
+)
+def test_symbolic_tracing_records_a_module_as_one_node(temperatures: dst.Estimator | dst.temperatures.Rule) -> None:
+    for module in (
+        dst.nn.Categorical(temperatures),
+        dst.nn.Binary(temperatures),
+        dst.nn.Codebook(4, 8, temperatures),
+        dst.nn.ResidualCodebook(4, 8, temperatures, stages=2),
+        dst.nn.LogicLayer(8, 12, temperatures),
+        dst.nn.LogicNetwork(dst.nn.LogicLayer(8, 12, temperatures), dst.nn.GroupSum(2)),
+        dst.nn.GroupSum(2),
+        dst.nn.TopK(2, tau_f=0.7, tau_b=0.4),
+        dst.nn.Router(8, experts=4),
+    ):
+        with pytest.raises(NotImplementedError, match=rf"records a {type(module).__name__} as one node"):
+            torch.fx.symbolic_trace(module)
+        module.eval()  # where a rule stands still, so that both passes have the same temperatures
+        traced = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Softmax(-1), module))
+        assert [node.target for node in traced.graph.nodes if node.op == "call_module"] == ["0", "1"]
+        x, before = torch.rand(4, 8), copy.deepcopy(module)  # a rule's state changes with every pass
+        torch.manual_seed(0)
+        want = before(traced.get_submodule("0")(x))
+        torch.manual_seed(0)
+        assert torch.equal(torch.as_tensor(traced(x)[0]), want[0])
+
+
+def test_what_a_module_takes_may_be_named() -> None:
+    estimator = dst.Decoupled(tau_f=0.7, tau_b=0.4)
+    for module, name in (
+        (dst.nn.Categorical(estimator), "logits"),
+        (dst.nn.Binary(estimator), "logits"),
+        (dst.nn.Codebook(4, 8, estimator), "x"),
+        (dst.nn.ResidualCodebook(4, 8, estimator, stages=2), "x"),
+        (dst.nn.LogicLayer(8, 12, estimator), "x"),
+        (dst.nn.GroupSum(2), "x"),
+    ):
+        x, results = torch.rand(4, 8).round(), []
+        for call in (module, lambda x, module=module, name=name: module(**{name: x})):
+            torch.manual_seed(0)
+            results.append(torch.as_tensor(call(x)[0]))
+        assert torch.equal(*results)
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'logits'"):
+        dst.nn.Categorical(estimator)()
+
+
+def test_every_function_and_module_is_compiled_by_itself() -> None:
+    """torch.compile gives up on code that it has compiled often enough: what wraps them all must not be one code."""
+    torch.compiler.reset()
+    estimator, x = dst.Decoupled(tau_f=0.7, tau_b=0.4), torch.rand(4, 8)
+    calls = [
+        functools.partial(torch.compile(getattr(kind, name), fullgraph=True, backend="eager"), **options)
+        for kind in (dst.categorical, dst.binary)
+        for name, options in (("decoupled", {"tau_f": 0.0, "tau_b": 0.4}), ("softmax_ste", {}), ("identity_ste", {}))
+    ]
+    modules = (
+        dst.nn.Categorical(estimator),
+        dst.nn.Binary(estimator),
+        dst.nn.Codebook(4, 8, estimator),
+        dst.nn.LogicLayer(8, 12, estimator),
+        dst.nn.GroupSum(2),
+    )
+    with torch._dynamo.config.patch(recompile_limit=1):
+        for call in (*calls, *(torch.compile(module, fullgraph=True, backend="eager") for module in modules)):
+            call(x)
+
+
 def test_a_sign_is_twice_the_bit_less_one() -> None:
     x = torch.tensor([-3.0, -0.5, 0.0, 0.5, 3.0], requires_grad=True)
     y = dst.nn.Sign()(x)
@@ -43,6 +113,8 @@ def test_a_sign_is_twice_the_bit_less_one() -> None:
     smooth = dst.nn.Sign(dst.Decoupled(tau_f=0.0, tau_b=0.5))
     (gradient,) = torch.autograd.grad(smooth(x).sum(), x)
     torch.testing.assert_close(gradient, 1 - x.detach().tanh().square())
+    traced = torch.fx.symbolic_trace(torch.nn.Sequential(dst.nn.Sign()))
+    assert torch.equal(traced(x), y)
 
 
 @pytest.mark.parametrize("kind", ["categorical", "binary"])

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from decoupled_st.estimators.spec import Estimator
+from decoupled_st.nn.chooser import one_node
 from decoupled_st.nn.logic.layer import check_values, check_width, shown
 from decoupled_st.nn.logic.trees import TreeLayer, apply_trees
 from decoupled_st.temperatures import Rule, Tempered
@@ -81,6 +82,7 @@ class LogicConv2d(TreeLayer):
         leaves = [draw(part, trees, 2**self.depth, self.kernel, generator) for _ in range(self.groups)]
         return torch.cat([places + g * part * self.kernel**2 for g, places in enumerate(leaves)])
 
+    @one_node
     def forward(self, x: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
         """[images, channels_in, h, w] of values between 0 and 1 to [images, channels, h', w'], in the logits' dtype."""
         self.output_size(x)
@@ -119,6 +121,7 @@ class OrPool2d(nn.Module):
         super().__init__()
         self.size = check_width("size", size, 1)
 
+    @one_node
     def forward(self, x: Tensor) -> Tensor:
         """[images, channels, h, w] to [images, channels, h / size, w / size]."""
         if not isinstance(x, Tensor) or x.dim() != 4:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from decoupled_st.estimators.contract import check_float
 from decoupled_st.estimators.spec import Estimator
 from decoupled_st.kernels import traced, wanted
-from decoupled_st.nn.chooser import Chooser
+from decoupled_st.nn.chooser import Chooser, one_node
 from decoupled_st.nn.logic.gates import PASS_THROUGH, apply_gates
 from decoupled_st.nn.logic.packed import Readers
 from decoupled_st.nn.logic.wiring import check_generator, check_wiring, random_wiring, unique_wiring
@@ -168,6 +168,7 @@ class LogicLayer(GateLayer):
         draw = unique_wiring if self._wiring == "unique" else random_wiring
         return draw(self.in_features, self.out_features, generator)
 
+    @one_node
     def forward(self, x: Tensor, *, generator: torch.Generator | None = None, noise: Tensor | None = None) -> Tensor:
         """[..., in] of values between 0 and 1 to [..., out], in the dtype of the logits.
 
@@ -249,6 +250,7 @@ class GroupSum(nn.Module):
         super().__init__()
         self.classes, self.tau = check_width("classes", classes, 1), check_float("tau", tau)
 
+    @one_node
     def forward(self, x: Tensor) -> Tensor:
         """[..., n] to [..., classes], in the dtype of x, or float32 where that is an integer type."""
         if not isinstance(x, Tensor) or x.dim() == 0:

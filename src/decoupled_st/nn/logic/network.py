@@ -20,7 +20,7 @@ from decoupled_st.estimators import (
 )
 from decoupled_st.estimators.contract import check, check_scale
 from decoupled_st.estimators.noise import check_source
-from decoupled_st.nn.chooser import InForce, check_deterministic
+from decoupled_st.nn.chooser import InForce, check_deterministic, one_node
 from decoupled_st.nn.logic.layer import GroupSum, LogicLayer, check_features, check_finite
 from decoupled_st.nn.logic.packed import WORTH, Stack, apply_network, backend, choose, pack
 from decoupled_st.temperatures import Rule, Tempered
@@ -89,6 +89,7 @@ class LogicNetwork(nn.Sequential):
         for layer in self._parts()[0]:
             layer.grad_scale = check_finite("grad_scale", value)
 
+    @one_node
     def forward(self, x: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
         """[..., in] of 0 and 1 to class scores [..., classes], or to [..., out] where there is no `GroupSum`.
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from decoupled_st.estimators.spec import Estimator
 from decoupled_st.kernels.trees import Step
+from decoupled_st.nn.chooser import one_node
 from decoupled_st.nn.logic.convolution import LogicConv2d, OrPool2d
 from decoupled_st.nn.logic.fused_trees import apply_steps, backend, coefficients_of
 from decoupled_st.nn.logic.layer import GroupSum, check_values
@@ -61,6 +62,7 @@ class LogicTreeNetwork(nn.Sequential):
         for layer in self.trees:
             layer.estimator = value
 
+    @one_node
     def forward(self, x: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
         """Images, of bits or of real values where a `Thermometer` comes first, to class scores."""
         layers = list(self)

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from decoupled_st.estimators.spec import Estimator
+from decoupled_st.nn.chooser import one_node
 from decoupled_st.nn.logic.gates import mixed_coefficients
 from decoupled_st.nn.logic.layer import GateLayer, check_features, check_values, check_width
 from decoupled_st.temperatures import Rule, Tempered
@@ -159,6 +160,7 @@ class LogicTrees(TreeLayer):
             parts.append(torch.cat(rounds)[:count].reshape(trees, -1) + group * part)
         return torch.stack(parts, 1).flatten(0, 1)  # tree j is of group j % groups
 
+    @one_node
     def forward(self, x: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
         """[..., in] of values between 0 and 1 to [..., trees], in the dtype of the logits."""
         check_features(x, self.in_features)
