@@ -120,7 +120,8 @@ def read(network: nn.Module, image_size: Any) -> tuple[list[Layer], GroupSum | N
             part.check(height, width)
             layers[-1] = replace(layers[-1], pool=layers[-1].pool * part.size)
             continue
-        gates, wiring = _argmax_gates(part, place), part.wiring.cpu()
+        gates = _argmax_gates(part, place)
+        wiring = (part.wiring if isinstance(part, LogicLayer) else part.argmax_wiring).cpu()
         if isinstance(part, LogicConv2d):
             part.output_size(torch.empty(1, channels, height, width, device="meta"))
             layers.append(Layer(gates, wiring, channels, height, width, part.kernel, part.padding))

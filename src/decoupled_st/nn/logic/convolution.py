@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from decoupled_st.estimators.spec import Estimator
 from decoupled_st.nn.chooser import one_node
 from decoupled_st.nn.logic.layer import check_values, check_width, shown
-from decoupled_st.nn.logic.trees import TreeLayer, apply_trees
+from decoupled_st.nn.logic.trees import TreeLayer
 from decoupled_st.temperatures import Rule, Tempered
 
 
@@ -28,7 +28,10 @@ class LogicConv2d(TreeLayer):
         groups: input and output channels are cut into as many equal parts, which do not see each other.
         wiring: "structured": every channel is used equally often, a gate at the leaves sees neighbouring positions of
             one channel, and no position twice where there are enough; "random": two channels and positions at random;
-            or a tensor [channels, 2 ** depth], see `apply_trees`.
+            "learned": each leaf chooses by the estimator among candidates, the structured one, which it starts from,
+            and others of its group at random, in plain operations; its argmax at evaluation; or a tensor
+            [channels, 2 ** depth], see `apply_trees`.
+        candidates: of each leaf of a learned wiring.
         residual, grad_scale, generator, deterministic, device, dtype: see `LogicTrees`.
 
     Example:
@@ -48,7 +51,8 @@ class LogicConv2d(TreeLayer):
         kernel: int = 3,
         padding: int = 1,
         groups: int = 1,
-        wiring: Literal["structured", "random"] | Tensor = "structured",
+        wiring: Literal["structured", "random", "learned"] | Tensor = "structured",
+        candidates: int = 8,
         residual: float = 5.0,
         grad_scale: float = 1.0,
         generator: torch.Generator | None = None,
@@ -59,8 +63,8 @@ class LogicConv2d(TreeLayer):
         self.channels_in = check_width("channels_in", channels_in, 1)
         self.channels = check_width("channels", channels, 1)
         self.kernel, self.padding = check_width("kernel", kernel, 1), check_width("padding", padding, 0)
-        if not isinstance(wiring, Tensor) and wiring not in ("structured", "random"):
-            raise ValueError(f'wiring must be "structured", "random" or a tensor, got {wiring!r}')
+        if not isinstance(wiring, Tensor) and wiring not in ("structured", "random", "learned"):
+            raise ValueError(f'wiring must be "structured", "random", "learned" or a tensor, got {wiring!r}')
         super().__init__(
             channels_in,
             channels,
@@ -68,6 +72,7 @@ class LogicConv2d(TreeLayer):
             depth=depth,
             groups=groups,
             wiring=wiring,
+            candidates=candidates,
             residual=residual,
             grad_scale=grad_scale,
             generator=generator,
@@ -78,16 +83,17 @@ class LogicConv2d(TreeLayer):
 
     def draw_wiring(self, generator: torch.Generator | None) -> Tensor:
         part, trees = self.channels_in // self.groups, self.channels // self.groups
-        draw = _structured if self._wiring == "structured" else _random
+        draw = _random if self._wiring == "random" else _structured
         leaves = [draw(part, trees, 2**self.depth, self.kernel, generator) for _ in range(self.groups)]
-        return torch.cat([places + g * part * self.kernel**2 for g, places in enumerate(leaves)])
+        wiring = torch.cat([places + g * part * self.kernel**2 for g, places in enumerate(leaves)])
+        return self.with_candidates(wiring, generator)
 
     @one_node
     def forward(self, x: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
         """[images, channels_in, h, w] of values between 0 and 1 to [images, channels, h', w'], in the logits' dtype."""
         self.output_size(x)
         check_values(x)
-        return apply_trees(x, self.gates(generator), self.wiring, kernel=self.kernel, padding=self.padding)
+        return self.slide(x, generator)
 
     def output_size(self, x: Tensor) -> tuple[int, int]:
         """Height and width of the result for this input, once it fits."""

@@ -43,7 +43,7 @@ class GateLayer(Chooser):
     def __init__(
         self,
         estimator: Estimator | Rule | Tempered,
-        shape: tuple[int, int],
+        shape: tuple[int, ...],
         inputs: int,
         gates: tuple[int, ...],
         *,

@@ -24,9 +24,9 @@ class LogicTreeNetwork(nn.Sequential):
     It has the parameters, the state_dict and the results of `nn.Sequential(*layers)`. On CUDA (by Triton, for trees of
     depth 3) and on a CPU with a C compiler each layer is computed with its pool, nothing is gathered in memory, and
     only the position that won in its pool is walked backward. On CUDA values between layers are kept in float16, which
-    holds bits exactly and mixtures to 11 bits. Everything else goes through the layers one by one: float64, layers with
-    hooks, inputs that need a gradient, `torch.func`, `torch.compile`, `torch.use_deterministic_algorithms`, and
-    `dst.use_kernels(False)`.
+    holds bits exactly and mixtures to 11 bits. Everything else goes through the layers one by one: float64, a wiring
+    that is being learned, layers with hooks, inputs that need a gradient, `torch.func`, `torch.compile`,
+    `torch.use_deterministic_algorithms`, and `dst.use_kernels(False)`.
 
     Args:
         layers: a `Thermometer` or none; `LogicConv2d`, each followed by an `OrPool2d` or not; `nn.Flatten()` and
@@ -90,8 +90,10 @@ def _steps(layers: list[nn.Module], x: Any) -> tuple[list[Step], GroupSum | None
     group: GroupSum | None = None
     flat, (channels, height, width) = False, x.shape[1:]
     for layer in layers:
+        if isinstance(layer, TreeLayer) and layer.chooses_wiring:
+            return None
         if type(layer) is LogicConv2d and not flat and channels == layer.channels_in:
-            steps.append(Step(layer.wiring, layer.kernel, layer.padding, 1, False))
+            steps.append(Step(layer.argmax_wiring, layer.kernel, layer.padding, 1, False))
             channels, (height, width) = layer.channels, steps[-1].output_size(height, width)
         elif type(layer) is OrPool2d and steps and steps[-1].pool == 1 and not flat:
             if height % layer.size or width % layer.size or layer.size > 15:  # 15 * 15 positions fit into a byte
@@ -101,7 +103,7 @@ def _steps(layers: list[nn.Module], x: Any) -> tuple[list[Step], GroupSum | None
         elif type(layer) is nn.Flatten and (layer.start_dim, layer.end_dim) == (1, -1):
             flat, channels, height, width = True, channels * height * width, 1, 1
         elif type(layer) is LogicTrees and flat and channels == layer.in_features:
-            steps.append(Step(layer.wiring, 1, 0, 1, True))
+            steps.append(Step(layer.argmax_wiring, 1, 0, 1, True))
             channels = layer.out_features
         elif type(layer) is GroupSum and layer is layers[-1] and flat and channels % layer.classes == 0:
             group = layer

@@ -46,7 +46,7 @@ def check_generator(generator: torch.Generator | None) -> torch.Generator | None
     return generator
 
 
-def check_wiring(wiring: Tensor, shape: tuple[int, int], inputs: int) -> Tensor:
+def check_wiring(wiring: Tensor, shape: tuple[int, ...], inputs: int) -> Tensor:
     """A wiring given by hand as int64 on the CPU, once its shape and its values fit the layer."""
     if wiring.is_floating_point() or wiring.is_complex() or wiring.dtype == torch.bool:
         raise TypeError(f"wiring must hold numbers of inputs, such as int64, got {wiring.dtype}")

@@ -46,7 +46,7 @@ def logic_tree_net(
     *,
     thresholds: Sequence[float] | None = None,
     edges: Sequence[float] = (),
-    wiring: Literal["structured", "random"] = "structured",
+    wiring: Literal["structured", "random", "learned"] = "structured",
     groups: int | None = None,
     generator: torch.Generator | None = None,
     device: torch.device | str | int | None = None,

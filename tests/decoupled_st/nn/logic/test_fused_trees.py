@@ -60,6 +60,10 @@ def test_it_is_one_operation_where_it_can_be() -> None:
     finally:
         torch.use_deterministic_algorithms(False)
     assert "_Steps" not in type(network.double()(x.double()).grad_fn).__name__
+    network = small_network(SOFT)
+    network[1] = dst.nn.LogicConv2d(2, 4, SOFT, wiring="learned")
+    assert "_Steps" not in type(network(x).grad_fn).__name__
+    assert "_Steps" in type(network.eval()(x).grad_fn).__name__, "its argmax is a wiring like any other"
 
 
 def test_what_does_not_fit_is_said_as_by_the_layers() -> None:

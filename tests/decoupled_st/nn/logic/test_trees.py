@@ -116,6 +116,42 @@ def test_structured_wiring_is_balanced_and_pairs_neighbours() -> None:
     assert bool(((pairs[:, 0] - pairs[:, 1]).abs().sum(-1) == 1).all())
 
 
+@pytest.mark.parametrize("estimator", [SOFT, dst.Decoupled(tau_f=0.5, tau_b=2.0)], ids=str)
+def test_a_learned_wiring_weighs_the_candidates_of_each_leaf(estimator: dst.Estimator) -> None:
+    layer = dst.nn.LogicTrees(6, 5, estimator, depth=1, wiring="learned", candidates=3, residual=0.0)
+    assert layer.wiring_logits is not None
+    nn.init.normal_(layer.wiring_logits)
+    x, generator = torch.rand(4, 6), torch.Generator().manual_seed(1)
+    choice = estimator.categorical(layer.wiring_logits, generator=generator)
+    gates = estimator.categorical(layer.logits, generator=generator)
+    leaves = (x[:, layer.wiring] * choice).sum(-1)  # [4, 5, 2]
+    expected = dst.nn.apply_trees(leaves.reshape(4, 10, 1, 1), gates, torch.arange(10).reshape(5, 2)).flatten(1)
+    y = layer(x, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(y, expected)
+    ours, theirs = (torch.autograd.grad(z.cos().sum(), [layer.logits, layer.wiring_logits]) for z in (y, expected))
+    torch.testing.assert_close(ours, theirs)
+    assert theirs[1].abs().max() > 0
+
+
+def test_a_learned_wiring_is_its_argmax_at_evaluation() -> None:
+    make = lambda wiring: dst.nn.LogicConv2d(  # noqa: E731
+        4, 6, SOFT, groups=2, wiring=wiring, generator=torch.Generator().manual_seed(3)
+    )
+    layer, structured = make("learned"), make("structured")
+    assert torch.equal(layer.argmax_wiring, structured.wiring)
+    assert torch.equal(layer.wiring // 18, structured.wiring[..., None].expand(-1, -1, 8) // 18), "of its group"
+    with torch.no_grad():
+        nn.init.normal_(layer.wiring_logits)
+        nn.init.normal_(layer.logits)
+    given = make(layer.argmax_wiring)
+    given.logits = layer.logits
+    x = torch.randint(0, 2, (3, 4, 5, 5)).bool()
+    assert not torch.equal(given.wiring, structured.wiring)
+    assert torch.equal(layer.eval()(x), given.eval()(x))
+    circuit = dst.circuits.from_network(layer, image_size=(5, 5))
+    assert torch.equal(circuit(x.flatten(1)).bool(), layer(x).flatten(1).bool())
+
+
 def test_dense_trees_use_every_input_equally_often() -> None:
     layer = dst.nn.LogicTrees(12, 30, SOFT, groups=3)
     assert torch.bincount(layer.wiring.flatten(), minlength=12).tolist() == [20] * 12
@@ -174,7 +210,12 @@ def test_the_zoo_has_the_papers_numbers_of_learned_gates(name: str, gates: int) 
         (lambda: dst.nn.LogicConv2d(2, 4, SOFT, depth=7), "depth must be from 1 to 6, got 7"),
         (lambda: dst.nn.LogicConv2d(6, 4, SOFT, groups=4), "6 and 4 do not divide into 4 equal groups"),
         (lambda: dst.nn.LogicTrees(6, 4, SOFT, groups=4), "6 and 4 do not divide into 4 equal groups"),
-        (lambda: dst.nn.LogicConv2d(2, 4, SOFT, wiring="best"), 'wiring must be "structured", "random" or a tensor'),  # type: ignore[arg-type]
+        (lambda: dst.nn.LogicConv2d(2, 4, SOFT, wiring="best"), 'wiring must be "structured", "random", "learned" or'),  # type: ignore[arg-type]
+        (lambda: dst.nn.LogicConv2d(2, 4, SOFT, wiring="learned", candidates=1), "candidates must be at least 2"),
+        (
+            lambda: dst.nn.LogicTrees(6, 4, dst.SelfTempered(steps=9), wiring="learned")(torch.rand(2, 6)),
+            "a learned wiring takes an estimator whose temperatures are numbers",
+        ),
         (lambda: dst.nn.LogicTrees(6, 4, SOFT, wiring=torch.zeros(4, 4).long()), r"wiring must be \[4, 8\]"),
         (lambda: dst.nn.LogicTrees(6, 4, SOFT, wiring=torch.full((4, 8), 6)), "inputs from 0 to 5, got 6 to 6"),
         (lambda: dst.nn.LogicConv2d(2, 4, SOFT, kernel=5)(torch.rand(1, 2, 2, 3)), "5 x 5 does not fit .* 2 x 3"),
