@@ -13,6 +13,7 @@ from results.build import table
 from results.quoted import Quoted
 from studies.diffusion import DIFFUSION
 from studies.diffusion.claims import (
+    DATASETS,
     DIRECTIONS,
     GRADIENTS,
     GUIDANCE,
@@ -20,6 +21,7 @@ from studies.diffusion.claims import (
     PATHS,
     PUBLISHED,
     REWARD_ARMS,
+    REWARDS,
     SOLVED_MARGIN,
     SUDOKU,
     SUDOKU_ARMS,
@@ -27,6 +29,7 @@ from studies.diffusion.claims import (
     guided,
     over_problems,
     picked,
+    rewarded,
 )
 
 NUMBERS = {"tau_b": "tau_b", "tau": "tau", "lr": "lr", "weight": "weight", "n": "n", "t_1": "t_1", "falls": "falls"}
@@ -37,7 +40,9 @@ def mean(runs: Sequence[Row], metric: str, digits: int, factor: float = 1.0) -> 
     """The mean over runs, and their standard deviation."""
     values = [factor * row.last(metric) for row in runs]
     spread = stdev(values) if len(values) > 1 else 0.0
-    return f"{fmean(values):.{digits}f}" + (f" ± {spread:.{digits}f}" if spread >= 0.5 * 10**-digits else "")
+    return f"{round(fmean(values), digits) + 0.0:.{digits}f}" + (
+        f" ± {spread:.{digits}f}" if spread >= 0.5 * 10**-digits else ""
+    )
 
 
 def in_points(found: Difference, margin: float) -> str:
@@ -92,6 +97,23 @@ def directions(rows: Rows) -> str:
     return table(["gradient", "tau_b, or tau", "cosine ± its standard error", "norm"], body)
 
 
+def rewards(rows: Rows) -> str:
+    """Every arm of fine-tuning by a reward, the model before and the truth."""
+    parts = []
+    columns = {"objective_b": (2, 1.0), "kl": (2, 1.0), "accuracy_b": (1, 100.0), "frechet_truth": (0, 1.0)}
+    for dataset, label in DATASETS.items():
+        names = {"before": "the model before", "truth": "its draws, resampled by the reward", **REWARD_ARMS}
+        known = {row.run.config["arm"]: [row] for row in picked(rows, REWARDS, phase="truth", dataset=dataset)}
+        body = [
+            [names[arm], setting(own[0]) if arm in REWARD_ARMS else ""]
+            + [mean(own, name, digits, factor) for name, (digits, factor) in columns.items()]
+            for arm, own in {**known, **rewarded(rows, dataset)}.items()
+        ]
+        heads = ["J by classifier B, nats", "KL, nats", "class by B, %", "Frechet distance to the resampled"]
+        parts.append(f"{label}:\n\n{table(['arm', 'chosen', *heads], body)}")
+    return "\n\n".join(parts)
+
+
 def guidance(rows: Rows) -> str:
     """Every arm of posterior sampling of images."""
     parts = []
@@ -122,6 +144,7 @@ BLOCKS: dict[str, Callable[[Rows], str]] = {
     "steps": steps,
     "sudoku": sudoku,
     "directions": directions,
+    "rewards": rewards,
     "guidance": guidance,
     "verdicts": verdicts,
 }

@@ -45,7 +45,7 @@ DIFFUSION = Study(
     first=("diffusion-steps",),
     parts={
         "Sudoku": ["diffusion-sudoku"],
-        "Fine-tuning": ["diffusion-directions"],
+        "Fine-tuning": ["diffusion-rewards", "diffusion-tuned", "diffusion-directions"],
         "Posterior sampling": ["diffusion-pairs", "diffusion-samples"],
     },
 )

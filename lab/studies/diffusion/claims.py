@@ -158,7 +158,11 @@ def judge_copied(rows: Rows) -> Verdict:
     if claim.missing:
         return claim
     holds = explodes(rows, LOOPS[0]) and not explodes(rows, LOOPS[1])
-    notes = tuple(f"{arm}: {_text(growth(rows, arm))} times the norm at 4 steps" for arm in LOOPS[:2])
+    grown = {arm: growth(rows, arm) for arm in LOOPS[:2]}
+    notes = tuple(
+        f"{arm}: {_text(value)} times the norm at 4 steps" if math.isfinite(value) else f"{arm}: no number"
+        for arm, value in grown.items()
+    )
     return replace(claim, verdict=SUPPORTED if holds else NOT_SUPPORTED, notes=notes)
 
 
@@ -183,9 +187,12 @@ def judge_cosine(rows: Rows) -> Verdict:
         "by more than two standard errors."
     )
     claim = _gradients(rows, "E3", title, rule, arms)
+    ours, theirs = ([row.last(COSINE) for row in batches(rows, arm, 64)] for arm in arms)
+    if not all(map(math.isfinite, ours)):
+        few = "a mean gradient of the score function at 64 steps whose halves agree: more than 8,192 rollouts"
+        claim = replace(claim, missing=(*claim.missing, few))
     if claim.missing:
         return claim
-    ours, theirs = ([row.last(COSINE) for row in batches(rows, arm, 64)] for arm in arms)
     found = over_seeds(ours, theirs)
     note = f"{fmean(ours):.2f} against {fmean(theirs):.2f} ({found.mean:+.2f} ± {found.error:.2f})"
     lower = found.mean < -2 * found.error

@@ -11,19 +11,23 @@ from matplotlib.figure import Figure
 
 from studies.diffusion.claims import (
     COSINE,
+    DATASETS,
     DIRECTIONS,
     GRADIENTS,
     GUIDANCE,
     GUIDANCE_ARMS,
     LOOPS,
     NORM,
+    OBJECTIVE,
     PATHS,
     PUBLISHED,
     REWARD_ARMS,
+    REWARDS,
     SUDOKU,
     SUDOKU_ARMS,
     guided,
     picked,
+    rewarded,
 )
 
 COLORS = {"decoupled": "#d55e00", "decoupled-tokens": "#d55e00", "decoupled-all": "#e69f00"}
@@ -50,10 +54,10 @@ def steps(rows: Rows) -> Drawn:
     ax.set_xticks(STEPS, [str(count) for count in STEPS])
     ax.minorticks_off()
     ax.legend(fontsize=6.5, loc="center left", bbox_to_anchor=(1.02, 0.5))
-    least = ", ".join(f"{min(len(runs[path][count]) for path in PATHS[:-1])} at {count}" for count in STEPS)
+    least = min(len(own) for by_count in runs.values() for own in by_count.values())
     text = (
-        "256 tokens, a small transformer, a random reward; means over batches of 128 rollouts of each path, at least "
-        f"{least} steps (the score function: none at 256). Where a dashed line ends, the gradient is no number."
+        f"256 tokens, a small transformer, a random reward; means over {least} batches of 128 rollouts of each path. "
+        "Where a dashed line ends, the gradient is no number."
     )
     return Drawn(title, figure, text, 1)
 
@@ -143,6 +147,54 @@ def samples(rows: Rows) -> Drawn:
     return Drawn(title, figure, "The first twelve test images, first repetition, none picked.", 2)
 
 
+def rewards(rows: Rows) -> Drawn:
+    """J of every fine-tuned model, with that of the model before and of the truth."""
+    title, (figure, axes) = "Fine-tuning by a classifier's reward", panels(2, width=4.6, height=2.9)
+    left = list[str]()
+    for ax, (dataset, label) in zip(axes, DATASETS.items(), strict=True):
+        runs = rewarded(rows, dataset)
+        known = {row.run.config["arm"]: row for row in picked(rows, REWARDS, phase="truth", dataset=dataset)}
+        if not all(runs.values()) or not known:
+            return _nothing(title, figure, "the judging runs")
+        before, truth = (known[arm].last(OBJECTIVE) for arm in ("before", "truth"))
+        for place, (arm, own) in enumerate(runs.items()):
+            values = [row.last(OBJECTIVE) for row in own]
+            ax.plot(values, [place] * len(own), "o", ms=3, alpha=0.5, color=COLORS[arm])
+            ax.plot(fmean(values), place, "|", ms=14, mew=2, color=COLORS[arm])
+            if fmean(values) < 1.3 * before:
+                left.append(f"{REWARD_ARMS[arm]} {fmean(values):.0f} ({label})")
+        ax.axvline(before, color=FAINT, lw=0.8)
+        ax.axvline(truth, color=INK, lw=0.8, ls=(0, (4, 2)))
+        ax.set_xlim(1.3 * before, 0)
+        ax.set_yticks(range(len(runs)), [REWARD_ARMS[arm] for arm in runs])
+        ax.invert_yaxis()
+        ax.set_title(label)
+        ax.set_xlabel("J by classifier B (nats)")
+    text = (
+        "Dots: fresh seeds, each arm at the setting that tuning chose; lines: their means. Grey: the model before; "
+        f"dashed: its draws resampled by the reward. Left of the frame: {', '.join(left) or 'nothing'}."
+    )
+    return Drawn(title, figure, text, 2)
+
+
+def tuned(rows: Rows) -> Drawn:
+    """Images of the fine-tuned models."""
+    title, file = "Images of fine-tuned models", Path(rows.store.path) / SAMPLES
+    figure, axes = panels(2, width=4.6, height=3.0)
+    if not file.is_file():
+        return _nothing(title, figure, SAMPLES)
+    labels = {"before": "before", "truth": "resampled", **REWARD_ARMS}
+    with np.load(file) as kept:
+        for ax, (dataset, label) in zip(axes, DATASETS.items(), strict=True):
+            lines = [np.concatenate(list(kept[f"{dataset}-{arm}"].reshape(-1, 28, 28)), axis=1) for arm in labels]
+            ax.imshow(np.concatenate(lines), cmap="gray_r", interpolation="nearest")
+            ax.set_title(label)
+            ax.set_xticks([])
+            ax.set_yticks([28 * i + 14 for i in range(len(lines))], list(labels.values()), fontsize=6.5)
+            ax.grid(visible=False)
+    return Drawn(title, figure, "Twelve draws of each model, first seed, none picked. Wanted: fours, and bags.", 2)
+
+
 def _bars(ax: Axes, values: dict[str, float]) -> None:
     ax.barh(range(len(values)), list(values.values()), color=[COLORS[arm] for arm in values])
     ax.set_yticks(range(len(values)), [GUIDED[arm] for arm in values])
@@ -159,6 +211,8 @@ FIGURES = {
     "diffusion-steps": steps,
     "diffusion-directions": directions,
     "diffusion-sudoku": solved,
+    "diffusion-rewards": rewards,
+    "diffusion-tuned": tuned,
     "diffusion-pairs": pairs,
     "diffusion-samples": samples,
 }

@@ -1,6 +1,7 @@
 """The rules and figures of the study of masked diffusion, on planted records."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,12 @@ def test_rounds_that_an_arm_has_not_finished_do_not_count(rows: Any) -> None:
     assert len(judged.runs) == 3 * len(REWARD_ARMS)
 
 
+def test_a_reference_without_a_direction_judges_no_cosine(rows: Any) -> None:
+    unknown = {"cosine": Series(np.array([1]), np.array([np.inf]))}
+    every = rows(*(replace(one, history=one.history | unknown) for one in gradients({})))
+    assert verdicts(every)["E3"] == "not tested"
+
+
 def test_two_rounds_are_too_few(rows: Any) -> None:
     assert verdicts(rows(*rewards({"decoupled-all": -1.0}, 2)))["F1 mnist"] == "not tested"
 
@@ -171,9 +178,13 @@ def test_figures_show_what_was_planted(rows: Any) -> None:
         run(DIRECTIONS, None, {"arm": "st-all", "dataset": "mnist", "seed": seed}, cosine=0.5 + 0.1 * seed)
         for seed in range(3)
     ]
-    every = rows(*gradients({LOOPS[0]: (1.0, 1e16)}), *sudokus({"decoupled": 0.6}), *guidance({}, 19.0), *directions)
+    rewarded = rewards({"grpo": -100.0})
+    solved, guided = sudokus({"decoupled": 0.6}), guidance({}, 19.0)
+    every = rows(*gradients({LOOPS[0]: (1.0, 1e16)}), *solved, *rewarded, *guided, *directions)
     drawn = draw(DIFFUSION.figures, every)
-    assert [name for name, one in drawn.items() if one.empty] == ["diffusion-samples"]
+    assert [name for name, one in drawn.items() if one.empty] == ["diffusion-tuned", "diffusion-samples"]
+    assert "GRPO, one step -100 (MNIST)" in drawn["diffusion-rewards"].caption
+    np.testing.assert_allclose(drawn["diffusion-rewards"].figure.axes[0].lines[0].get_xdata(), [-4.0, -3.99, -3.98])
     widths = [bar.get_width() for bar in drawn["diffusion-sudoku"].figure.axes[0].patches]
     assert widths == pytest.approx([60.0, *[50.0] * 9, 30.0, *[25.0] * 9])
     norms = drawn["diffusion-steps"].figure.axes[0].lines[0].get_xydata()
