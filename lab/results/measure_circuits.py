@@ -20,7 +20,6 @@ from dst_lab import data, networks
 from dst_lab.cli.commands.circuit import input_names
 from dst_lab.store import Run, Store
 from dst_lab.tasks.logic_gates import LogicGates, LogicGatesConfig, wiring_of
-from studies.circuits.figures import MEASURED
 
 import decoupled_st as dst
 from decoupled_st.circuits import Circuit, from_network
@@ -98,7 +97,9 @@ def main() -> None:
             if args.export and not done:
                 circuit.write(args.export)
             done.append(one)
-            with open((args.store if args.store.is_dir() else args.store.parent) / MEASURED, "w", newline="") as file:
+            with open(
+                (args.store if args.store.is_dir() else args.store.parent) / "circuits.csv", "w", newline=""
+            ) as file:
                 writer = csv.DictWriter(file, list(one), lineterminator="\n")
                 writer.writeheader()
                 writer.writerows(done)

@@ -4,7 +4,6 @@ from dst_lab.report import Study
 from dst_lab.tasks.logic_gates import LogicGatesConfig
 
 from studies.circuits.claims import judge
-from studies.circuits.figures import gates, minutes, speed
 from studies.circuits.recipes import RECIPES
 
 CIRCUITS = Study(
@@ -24,8 +23,5 @@ CIRCUITS = Study(
         "S1": "Are the published accuracies reached?",
         "S2": "Does the largest network train in minutes?",
     },
-    figures={"accuracy-minutes": minutes, "accuracy-gates": gates, "accuracy-speed": speed},
     results=False,
-    first=("accuracy-minutes",),
-    parts={"Circuits": ["accuracy-gates", "accuracy-speed"]},
 )

@@ -4,15 +4,13 @@ from dataclasses import replace
 from typing import Any, TypeGuard
 
 from dst_lab.estimators import Choice
-from dst_lab.plans import FRESH_SEEDS, Confirm, Grid, Measured, Plan, Recipes, Sequential, Several
+from dst_lab.plans import FRESH_SEEDS, Confirm, Following, Grid, Measured, Plan, Recipes, Sequential, Several
 from dst_lab.plans.plan import Axis, value_of, with_value
-from dst_lab.runs import Config
+from dst_lab.runs import WHOLE, Config
 from dst_lab.tasks.bias_variance import BiasVarianceConfig
 from dst_lab.tasks.categorical_autoencoder import CategoricalAutoencoderConfig
 from dst_lab.tasks.logic_gates import LogicGatesConfig
 from dst_lab.tasks.stochastic_binary import StochasticBinaryConfig
-
-from studies.paper.following import Annealed, Detailed
 
 TENTHS = tuple(round(0.1 * i, 1) for i in range(21))
 SBN_TAU_B = (*(round(0.1 + 0.2 * i, 1) for i in range(10)), 2.0)
@@ -184,6 +182,32 @@ RECIPES = Recipes(
     optional=("annealed", "details", "catae-rate"),
     roles={"diagonal": "the diagonal"},
 )
+
+
+class Annealed(Following):
+    """The chosen settings of Decoupled ST with tau_f falling from its value to a quarter of it, or to 0."""
+
+    def variants(self, config: Config) -> list[Config]:
+        tau_f = value_of(config, "tau_f") if "tau_f" in config.estimator.kind.temperatures() else 0
+        if not isinstance(tau_f, float) or tau_f == 0:
+            return []
+        schedules = (f"{tau_f}:{tau_f / 4}:linear", f"{tau_f}:0.0:linear", f"{tau_f}:0.0:cosine")
+        return [with_value(config, "tau_f", schedule) for schedule in schedules]
+
+
+class Detailed(Following):
+    """The chosen settings with one detail, of those that the paper does not state, set otherwise."""
+
+    def variants(self, config: Config) -> list[Config]:
+        whole = with_value(config, "dataset", config.dataset.removesuffix(WHOLE) + WHOLE)
+        if config.task == LogicGatesConfig.task:
+            tau = round(3 * value_of(config, "group_tau"), 6)
+            others = {"group_tau": tau, "wiring": "random", "residual": 5.0}
+            return [whole, *(with_value(config, name, value) for name, value in others.items())]
+        if config.task == CategoricalAutoencoderConfig.task:
+            hidden = tuple(width // 2 for width in value_of(config, "hidden"))
+            return [whole, with_value(config, "hidden", hidden)]
+        return [whole]
 
 
 def half_the_rate(scale: str) -> float:

@@ -11,8 +11,7 @@ from dst_lab.plans.plan import best, beyond, edge, value_of, with_value
 from dst_lab.runs import Config
 from dst_lab.tasks.bias_variance import BiasVarianceConfig
 from dst_lab.tasks.stochastic_binary import StochasticBinaryConfig
-from studies.paper.following import Annealed
-from studies.paper.recipes import RECIPES
+from studies.paper.recipes import RECIPES, Annealed
 
 BASE = StochasticBinaryConfig(estimator=Choice.make("decoupled", tau_f=1.0, tau_b=1.0))
 TAU_F = (0.1, 0.3, 1.0, 3.0, 10.0)
