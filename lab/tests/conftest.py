@@ -11,11 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from chromium import browser
 from dst_lab.store import Record, Series, Store
 from small import SMALL
-
-__all__ = ["browser"]
 
 
 @pytest.fixture(scope="session")

@@ -171,14 +171,6 @@ def test_a_time_shorter_than_the_preparation_still_advances_by_a_step(
     assert rows(tmp_path / "parts.sqlite") == rows(tmp_path / "whole.sqlite")
 
 
-def test_without_any_time_nothing_is_begun(tmp_path: Path) -> None:
-    grid = Grid(replace(BASE, hidden=(8,)), (("tau_f", (0.5,)),), (0,))
-    engine, job = LocalEngine(torch.device("cpu"), threads=1), Job(deadline=time.monotonic())
-    (outcome,) = follow(grid, engine, tmp_path / "runs.sqlite", job).rounds
-    assert (outcome.trained, outcome.left) == (0, 1)
-    assert not (tmp_path / "runs.sqlite.checkpoints").exists()
-
-
 def test_recipes_that_are_done_do_not_use_up_the_time_of_the_next(tmp_path: Path, monkeypatch) -> None:
     def grid(epochs: int) -> Any:
         return lambda _: Grid(replace(BASE, hidden=(8,), epochs=epochs), (("tau_f", (0.5,)),), (0,))

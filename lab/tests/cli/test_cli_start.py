@@ -4,7 +4,6 @@ import io
 import os
 import re
 import shlex
-import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 from dst_lab.cli.main import command_line
 from dst_lab.cli.options import EXAMPLES, FIRST_STEPS
-from dst_lab.cli.terminal import Console, Display, say
+from dst_lab.cli.terminal import Console, Display
 from dst_lab.engines.engine import Progress
 from dst_lab.report import known
 from dst_lab.store import Record, Series, Store
@@ -102,26 +101,6 @@ def test_examples_are_commands_that_there_are(line: str) -> None:
     if "COMMAND" not in words and "--help" not in words:
         assert words[0] == "dst"
         command_line().parse_args(words[1:])
-
-
-def test_a_notice_that_nobody_reads_does_not_end_the_command() -> None:
-    reader, writer = os.pipe()
-    os.close(reader)
-    with os.fdopen(writer, "w") as stream:
-        say("threads sleep while they wait", stream)
-        say("and so on", stream)
-
-
-def test_a_full_disk_under_the_log_does_not_stop_the_work(start) -> None:
-    """The code says that what was printed is not there, and not that a run failed."""
-    words = ("run", "stochastic-binary", "--seeds", 2, "--fleet", 1, "--epochs", 1, "--threads", 1)
-    with open("/dev/full", "w") as full:
-        assert start(*words, stdout=full, stderr=full).wait(timeout=120) == 2
-        process = start(*words, stdout=full, stderr=subprocess.PIPE)
-        assert "what dst prints could not be written: No space left on device" in process.communicate(timeout=120)[1]
-        assert process.returncode == 2
-    with Store.open("dst.sqlite") as store:
-        assert [run.status for run in store.runs()] == ["done", "done"]
 
 
 class _Fleet(SimpleNamespace):

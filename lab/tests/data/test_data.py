@@ -35,14 +35,6 @@ def test_cifar_keeps_its_last_training_images_for_validation(tiny_cifar, tmp_pat
     assert_splits(load("cifar10", tiny_cifar.write(tmp_path / "data")), tiny_cifar, 4)
 
 
-def test_unpacked_idx_files_are_read(tiny_mnist, tmp_path):
-    root = tiny_mnist.write(tmp_path / "data")
-    for path in list((root / "mnist").iterdir()):
-        path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
-        path.unlink()
-    assert_splits(load("mnist", root), tiny_mnist, 3)
-
-
 def test_cifar_is_read_without_its_outer_folder(tiny_cifar, tmp_path):
     root = tiny_cifar.write(tmp_path / "data")
     (root / "cifar-10" / "cifar-10-batches-bin").rename(root / "cifar-10-batches-bin")
@@ -90,12 +82,6 @@ def test_unknown_name_is_answered_with_the_known_ones():
         load_levels("cifar", 3)
 
 
-def test_file_in_place_of_a_folder_is_refused(tmp_path):
-    (tmp_path / "notes.txt").write_text("hello")
-    with pytest.raises(DataError, match=r"mnist is not whole in .*notes\.txt"):
-        load("mnist", tmp_path / "notes.txt")
-
-
 def test_what_is_missing_is_named_with_where_it_belongs_and_how_to_bring_it(tiny_cifar, tiny_mnist, tmp_path):
     root = tiny_cifar.write(tmp_path / "data")
     folder = root / "cifar-10" / "cifar-10-batches-bin"
@@ -130,23 +116,12 @@ def test_idx_is_row_major_after_its_header():
     assert array.flags.writeable
 
 
-def idx(header: str, values: int) -> bytes:
-    return bytes.fromhex(header) + bytes(values)
-
-
 @pytest.mark.parametrize(
     ("read", "words"),
     [
-        *(
-            (partial(read_idx, idx(magic, 20), 3), f"x is not an idx file.*00000803, found '{magic}'")
-            for magic in ("00000801", "00000d03", "1f8b0808")
-        ),
+        (partial(read_idx, bytes.fromhex("00000801"), 3), "x is not an idx file.*00000803, found '00000801'"),
         (partial(read_idx, b"", 3), "x is not an idx file.*00000803, found ''"),
-        *(
-            (partial(read_idx, idx("00000802 00000002 00000003", n), 2), rf"\(2, 3\): expected 18 .*found {12 + n}")
-            for n in (5, 7)
-        ),
-        (partial(read_idx, idx("00000803 ffffffff ffffffff ffffffff", 9), 3), "found 25"),
+        (partial(read_idx, bytes.fromhex("00000802 00000002 00000003 0000"), 2), r"\(2, 3\): expected 18 .*found 14"),
         (partial(read_cifar, bytes(3074)), "x is not a CIFAR-10 batch: expected records of 3073 bytes, found 3074"),
     ],
 )
@@ -166,56 +141,18 @@ def test_cifar_record_is_label_then_planes():
     assert images.flags.writeable
 
 
-def test_digits_fill_the_whole_byte_and_keep_their_thresholds():
-    from sklearn.datasets import load_digits
-
-    digits, bunch = load("digits"), load_digits()
-    order = np.random.RandomState(0).permutation(1797)
-    images, given = digits.train.images[:, 0], bunch.images[order[:1280]]
-    assert digits.train.labels.tolist() == bunch.target[order[:1280]].tolist()
-    pairs = sorted(set(zip(given.ravel().tolist(), images.ravel().tolist(), strict=True)))
-    assert pairs[::8] == [(0, 0), (8, 127), (16, 255)]
-    for sixteenths in (4, 8, 12):
-        assert np.array_equal(images / 255 > sixteenths / 16, given > sixteenths)
-
-
 RAW = bytes(range(256)) * 40
 FILE = File("values", len(RAW), hashlib.sha256(RAW).hexdigest())
 FLIPPED = RAW[:5000] + bytes((RAW[5000] ^ 1,)) + RAW[5001:]
-
-
-def corrupt_crc() -> bytes:
-    packed = bytearray(gzip.compress(RAW))
-    packed[-8] ^= 1
-    return bytes(packed)
-
-
-def corrupt_stream() -> bytes:
-    packed = bytearray(gzip.compress(RAW))
-    packed[10] = 0xFF  # the first byte after the header: a block of a type that does not exist
-    return bytes(packed)
-
-
-@pytest.mark.parametrize(("name", "content"), [("values", RAW), ("values.gz", gzip.compress(RAW))])
-def test_whole_file_is_returned_unpacked(tmp_path, name, content):
-    (tmp_path / name).write_bytes(content)
-    assert unpacked(tmp_path / name, FILE) == RAW
 
 
 @pytest.mark.parametrize(
     ("name", "content", "found"),
     [
         ("values.gz", gzip.compress(RAW)[:-20], "a gzip stream that ends early"),
-        ("values.gz", gzip.compress(RAW)[:4], "a gzip stream that ends early"),
-        ("values.gz", corrupt_crc(), "a corrupt gzip stream (CRC check failed"),
-        ("values.gz", corrupt_stream(), "a corrupt gzip stream (Error -3"),
         ("values.gz", RAW, "a corrupt gzip stream (Not a gzipped file"),
-        ("values.gz", gzip.compress(RAW[:-1]), f"{len(RAW) - 1} bytes"),
         ("values.gz", gzip.compress(RAW + b"x"), f"more than {len(RAW)} bytes"),
-        ("values.gz", gzip.compress(FLIPPED), f"sha256 {hashlib.sha256(FLIPPED).hexdigest()}"),
         ("values", RAW[:100], "100 bytes"),
-        ("values", b"", "0 bytes"),
-        ("values", RAW + b"x", f"more than {len(RAW)} bytes"),
         ("values", FLIPPED, f"sha256 {hashlib.sha256(FLIPPED).hexdigest()}"),
     ],
 )
@@ -227,11 +164,6 @@ def test_damage_is_named_with_what_was_expected_and_found(tmp_path, name, conten
     start = f"{path} is damaged: expected {len(RAW)} bytes with sha256 {FILE.sha256}, found {found}"
     assert str(caught.value).startswith(start)
     assert str(caught.value).endswith("; delete it and download it again")
-
-
-def test_unreadable_file_is_named(tmp_path):
-    with pytest.raises(DataError, match=f"could not read {tmp_path}: Is a directory"):
-        unpacked(tmp_path, FILE)
 
 
 EVERY_VALUE = np.arange(256, dtype=np.uint8).reshape(1, 1, 16, 16)

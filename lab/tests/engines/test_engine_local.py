@@ -176,20 +176,6 @@ def test_a_checkpoint_of_another_plan_stays_for_it(plan, mixed, train, tmp_path)
     assert train(plan)[1].taken == 5
 
 
-def test_a_checkpoint_under_another_name_is_not_mistaken(plan, train, rows, tmp_path) -> None:
-    """The name says which runs, in which order; a copy under the name of others is of no use to them."""
-    train(plan, "whole.sqlite")
-    train(plan[:2], after=15)
-    folder = tmp_path / "a.sqlite.checkpoints"
-    (mine,) = folder.iterdir()
-    theirs = Checkpoints(folder).of([config.run_id for config in plan[2:]]).path
-    mine.rename(theirs)
-    outcome, steps = train(plan)
-    assert outcome is not None
-    assert steps.taken == 20
-    assert rows(tmp_path / "a.sqlite") == rows(tmp_path / "whole.sqlite")
-
-
 def test_runs_that_an_earlier_version_put_together_start_again(small, train, rows, tmp_path) -> None:
     """One fleet once had rules of several constants; trained as one now, all would have those of the first."""
     courses = ("self:ceiling=0.3", "self:ceiling=0.4")
@@ -271,10 +257,3 @@ def test_a_damaged_checkpoint_is_named(plan, train, rows, tmp_path) -> None:
     Checkpoints(tmp_path / "a.sqlite.checkpoints", tell=told.append).tidy([])
     assert told[1] == f"the checkpoint {saved} is damaged: its runs start again"
     assert not saved.parent.exists()
-
-
-def test_without_checkpoints_it_trains_the_same(plan, train, rows, tmp_path) -> None:
-    train(plan, "whole.sqlite")
-    with Store.open(tmp_path / "a.sqlite", write=True) as store:
-        train_runs(plan, LocalEngine(CPU), store, Job(checkpoint_seconds=None))
-    assert rows(tmp_path / "a.sqlite") == rows(tmp_path / "whole.sqlite")

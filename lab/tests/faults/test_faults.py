@@ -132,23 +132,6 @@ def test_twice_is_at_once(start, cli) -> None:
     assert cli(*words, "--snr-passes", 10).code == 0
 
 
-def test_a_second_driver_is_refused_while_the_first_trains(start, cli) -> None:
-    first = start(*SBN)
-    wait_for_line(first, "step 20/600")
-    code, _, err = cli(*SBN, "--seeds", 9)
-    assert code == 2
-    assert "dst.sqlite is being written by another process" in err
-    code, _, err = cli("merge", "--store", "dst.sqlite", "dst.sqlite")
-    assert code == 2
-    assert "being written by another process" in err
-    # Who only reads is let in.
-    assert cli("show").code == 0
-    assert cli("copy", "copy.sqlite").code == 0
-    first.kill()
-    first.wait()
-    assert cli("run", "stochastic-binary", "--seeds", 1, "--epochs", 1).code == 0
-
-
 SHORT = ("run", "stochastic-binary", "--epochs", 2, "--threads", 1)
 
 

@@ -5,19 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dst_lab.figures.curves import draw as draw_curves
 from dst_lab.figures.heat_map import Mark, fence, heat_map, marks
-from dst_lab.figures.style import panels, plus_minus, settle
-from dst_lab.records import Row, Setting
-from dst_lab.store import Run, Series
-
-
-def setting(loss: float, **fields: Any) -> Setting:
-    config = {"task": "own", "estimator": {"name": "decoupled", "tau_b": 1.0, "tau_f": 1.0}, "seed": 0, "lr": 0.1}
-    config["estimator"] |= {name: fields.pop(name) for name in ("tau_f", "tau_b") if name in fields}
-    run = Run(id="0", config={**config, **fields}, status="done", detail={}, provenance_id="")
-    history = {"validation_loss": Series(np.array([1]), np.array([loss]))}
-    return Setting(run.config, [Row(run, lambda: history)] if math.isfinite(loss) else [], "", 0)
+from dst_lab.figures.style import panels, plus_minus
 
 
 def test_colours_end_where_outliers_begin_on_the_worse_side() -> None:
@@ -49,25 +38,6 @@ def test_a_mark_outside_the_map_is_given_back_and_not_drawn_at_its_edge() -> Non
     assert outside == beyond
     assert legend == [r"$\tau_f = \tau_b$", "ours", "corner"]
     assert places == [(1.0, 0.5), (2.5, 1.5)]
-
-
-def test_a_legend_of_long_rules_lies_whole_inside_its_panel() -> None:
-    rule = "self:ceiling=0.3:draw=1:floor=0.3:high=0.2:low=0.1:share=0.1875"
-    settings = {str(n): setting(1.0 + n, tau_f=f"{rule}{n}", tau_b=f"{rule}{n}") for n in range(6)}
-    figure = draw_curves(settings, "own", ["validation_loss", "validation_loss"])
-    settle(figure)  # a layout that does not work out is a warning, and an error here
-    for part in figure.subfigs:
-        (ax,) = part.axes
-        frame = part.bbox
-        for text in ax.get_legend().get_texts():
-            place = text.get_window_extent()
-            assert frame.x0 <= place.x0 < place.x1 <= frame.x1
-            assert frame.y0 <= place.y0 < place.y1 <= ax.get_window_extent().y0
-        assert ax.get_window_extent().width > 0.7 * frame.width
-        assert ax.get_window_extent().height > 0.4 * frame.height
-        lines = ax.get_legend().get_texts()[0].get_text().split("\n")
-        assert "".join(lines).replace(" ", "") == rf"DecoupledST$\tau_f$,$\tau_b${rule}0"
-        assert not any(line[0].isdigit() for line in lines), "no number is broken"
 
 
 @pytest.mark.parametrize(

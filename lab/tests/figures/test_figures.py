@@ -65,13 +65,6 @@ def test_mathematics_stays_mathematics_and_plain_text_as_it_is() -> None:
     assert safe("\x1b[31m") == r"\x1b[31m"
 
 
-def test_two_lines_with_letters_are_drawn_without_a_word(caplog) -> None:
-    """Each line is set alone: the end of the first is no character that a font would have to have."""
-    drawn("$\\tau_f$\n$\\tau_b$")
-    assert not caplog.messages
-    assert safe("$\\nothing$\n$\\tau_b$") == "\\$\\nothing\\$\n$\\tau_b$"
-
-
 def test_a_page_of_a_store_from_somebody_else_has_figures_that_can_be_read(cli, capfd) -> None:
     """Every setting has names that a terminal would obey: the estimator's, its temperatures', a field's."""
     records = [

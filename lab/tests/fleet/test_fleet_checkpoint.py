@@ -1,6 +1,5 @@
 """A fleet that was stopped and goes on ends as if it had never stopped, bit for bit on a CPU."""
 
-import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,6 @@ from dst_lab.estimators import Choice
 from dst_lab.fleet import checkpoint as module
 from dst_lab.fleet.checkpoint import Checkpoint, runs_of
 from dst_lab.fleet.loop import Fleet, TrainingStoppedError
-from dst_lab.fleet.recording import source_of
 from dst_lab.store import Record
 from dst_lab.tasks import TASKS
 
@@ -148,14 +146,6 @@ def test_a_file_that_is_whole_but_no_checkpoint_of_this_is_not_used(begun, small
     assert state(fleet(configs, path)) == fresh
     others = [small("stochastic-binary", seed=seed, hidden=(4,), batch=128) for seed in (1, 3)]
     assert state(fleet(others, written())) == state(fleet(others))
-
-
-def test_the_code_of_a_task_of_ones_own_is_known_by_its_module() -> None:
-    class Own(TASKS["polynomial"]):  # type: ignore[misc]
-        pass
-
-    assert source_of(TASKS["polynomial"]) == ""
-    assert source_of(Own) == hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
 
 
 def test_a_disk_that_takes_none_is_told_and_training_goes_on(small, tmp_path, content) -> None:

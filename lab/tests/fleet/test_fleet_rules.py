@@ -165,29 +165,6 @@ def test_a_rule_is_told_the_steps(small) -> None:
     assert rules["confidence"] == temperatures.Confidence()
 
 
-def test_what_the_rule_says_is_what_a_run_has(small) -> None:
-    """The first places of the autoencoder: tau_f from the usage of its 12 bits, tau_b from the scale of its logits."""
-    one = fleet([small("categorical-autoencoder", estimator=SELF)])
-    advance = one.stepper()
-    for _ in range(4):
-        norm = advance()
-    one.evaluate(norm)
-    row = one.history[-1][1]
-    rule = temperatures.SelfTempered(steps=one.steps)
-    state = rule.start((2,))
-    replay = fleet([small("categorical-autoencoder", estimator=SELF)])
-    assert replay.rules is not None
-    seen, taken = [], replay.rules.taus
-    replay.rules.taus = lambda site, logits, **how: seen.append(logits.detach().clone()) or taken(site, logits, **how)
-    again = replay.stepper()
-    for _ in range(4):
-        again()
-    for logits in seen:
-        taus, state = rule(state, logits, run_dims=1)
-    assert row["tau_f"] == taus.f.flatten()[0].item()
-    assert row["tau_b"] == taus.b.flatten()[0].item()
-
-
 def test_a_task_without_choices_takes_no_rule(small) -> None:
     with pytest.raises(ContractError, match="bias-variance makes no choice while it trains, so that a rule has noth"):
         fleet([small("bias-variance", estimator=SELF)])

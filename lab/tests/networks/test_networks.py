@@ -142,16 +142,6 @@ def test_it_draws_where_it_is_asked_to_and_can_be_trained_on(trained) -> None:
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in fixed.parameters())
 
 
-def test_a_task_that_does_not_say_how_is_a_sentence(trained, monkeypatch) -> None:
-    from dst_lab.fleet.task import Task
-    from dst_lab.tasks.stochastic_binary import StochasticBinary
-
-    found, _ = runs_of(trained, "stochastic-binary")[0]
-    monkeypatch.setattr(StochasticBinary, "network", classmethod(Task.network.__func__))
-    with pytest.raises(NotImplementedError, match="stochastic-binary does not say how its network is put together"):
-        dst_lab.load(trained, found.id)
-
-
 def test_keep_says_which_runs_were_recorded_without(cli) -> None:
     words = ("run", "bias-variance", "--steps", "4", "--evaluate-every", "2", "--threads", "1", "--store")
     assert cli(*words, "a.sqlite", "--seeds", "1").code == 0

@@ -1,4 +1,4 @@
-"""The page and the commands around it, without a browser."""
+"""The page and the commands around it."""
 
 import re
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from dst_lab.claims import Verdict
 from dst_lab.records import Rows
 from dst_lab.report import page, pick_scale
 from dst_lab.store import Store
-from invented import decoupled, put, record
+from invented import put, record
 from studies import PAPER
 from studies.paper.claims import judge
 from studies.paper.recipes import RECIPES
@@ -79,14 +79,6 @@ def test_text_from_configs_is_escaped(tmp_path: Path) -> None:
     assert "</script>" not in text
 
 
-def test_nothing_on_the_page_obeys_a_text_from_a_config(tmp_path: Path) -> None:
-    odd = "a\x1b[31m\x07\u202eb"
-    put(tmp_path / "odd.sqlite", record([1.0, 0.5], {**decoupled(f"1:{odd}"), "name": odd}, task=odd))
-    text = build(tmp_path / "odd.sqlite")
-    assert not set(text) & set("\x1b\x07\u202e")
-    assert "\\x1b[31m" in text
-
-
 def test_scale_is_the_papers_where_there_are_such_runs(tmp_path: Path) -> None:
     with Store.open(tmp_path / "mixed.sqlite", write=True) as store:
         store.put(map(planted.record, RECIPES.plans["bias-variance"]("quick").wanted(lambda _: None)))
@@ -118,18 +110,6 @@ def test_without_time_the_report_is_of_what_is_there(cli: Callable[..., Any], su
     assert done.code == 3, done.err
     assert "runs left: sbn-grid 60" in done.err
     assert "not tested" in (surroundings / "here" / "report.html").read_text()
-
-
-@pytest.mark.slow
-def test_reproduced_already_it_trains_nothing_and_writes_the_report(
-    everything: Path, cli: Callable[..., Any], surroundings: Path
-) -> None:
-    done = cli("reproduce", "paper", "--store", everything, "--out", "here")
-    assert done.code == 0, done.err
-    assert " trained" not in done.out
-    assert "runs left" not in done.err
-    assert (surroundings / "here" / "figures" / "map.svg").exists()
-    assert (surroundings / "here" / "report.html").exists()
 
 
 def test_what_cannot_be_written_is_said_before_the_work(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from dst_lab import cards
-from dst_lab.cards import MetricCard, TaskCard, estimator, metric, parts, task_card
+from dst_lab.cards import MetricCard, TaskCard, estimator, metric, task_card
 from dst_lab.claims import Comparison, Verdict
 from dst_lab.records import Setting
 from dst_lab.report.tables import setting_line
@@ -125,15 +125,6 @@ def test_a_name_without_a_card_gets_one_that_its_words_suggest() -> None:
     assert metric("validation_loss", "logic-gates").unit == "nats"
 
 
-def test_what_is_registered_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cards, "METRICS", dict(cards.METRICS))
-    monkeypatch.setattr(cards, "TASK_CARDS", dict(cards.TASK_CARDS))
-    cards.register_metric(MetricCard(name="wobble", label="wobble of it", unit="share", direction=-1, at="best"))
-    cards.register_task(TaskCard(name="own", title="my task", parts=("wobble",)))
-    assert metric("wobble").summary == "lowest wobble of it (%)"
-    assert parts("own", ["validation_loss", "wobble"]) == ["wobble"]
-
-
 def test_another_card_of_a_name_is_refused_unless_it_is_meant(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cards, "METRICS", dict(cards.METRICS))
     monkeypatch.setattr(cards, "TASK_CARDS", dict(cards.TASK_CARDS))
@@ -151,12 +142,6 @@ def test_another_card_of_a_name_is_refused_unless_it_is_meant(monkeypatch: pytes
     assert (metric("wobble"), task_card("own")) == (wobble, own)
     assert cards.register_metric(other, replace=True) is metric("wobble")
     assert cards.register_task(mine, replace=True) is task_card("own")
-
-
-@pytest.mark.parametrize("wrong", [{"direction": 2}, {"at": "first"}, {"at": "best"}])
-def test_a_card_that_cannot_be_is_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="the card of it: direction is -1, 0 or 1"):
-        MetricCard(name="it", label="it", **wrong)
 
 
 def test_what_an_objective_was_given_is_told_as_it_was_given() -> None:

@@ -231,13 +231,6 @@ def test_a_folder_is_never_written_and_what_is_no_slice_is_named(folder, tmp_pat
         assert [one.seed for one in store.runs()] == [1, 2, 3, 4]
 
 
-@pytest.mark.filterwarnings("default::dst_lab.store.StoreWarning")
-def test_the_command_line_says_once_that_slices_differ(folder, cli):
-    ended = cli("show", "--metric", "valid_loss", "--store", folder)
-    assert (ended.code, ended.err.count("\n")) == (0, 1)
-    assert ended.err.startswith(f"dst: {folder / '0002.sqlite'} has another result of run ")
-
-
 def test_overlapping_stores_agree_on_the_rules_of_put(tmp_path, record, rows):
     ours = [record(0), record(1, status="failed"), record(2), record(3, status="failed"), record(4)]
     theirs = [record(0), record(1), record(2, shift=1.0), record(3, status="failed"), record(4, status="failed")]

@@ -76,15 +76,6 @@ def test_a_missing_or_empty_store_is_only_made_by_a_writer(path, tmp_path, recor
         Store.open(tmp_path / "nowhere" / "runs.sqlite", write=True)
 
 
-def test_odd_names_are_just_names_and_a_link_leads_to_the_same_store(tmp_path, record):
-    path = _put(tmp_path / "a b?mode=memory#x%20é.sqlite", record(0))
-    assert [p.name for p in tmp_path.iterdir()] == [path.name]
-    link = tmp_path / "link.sqlite"
-    link.symlink_to(path)
-    with Store.open(link, write=True), pytest.raises(StoreError, match="is being written by another process"):
-        Store.open(path, write=True)
-
-
 @pytest.mark.parametrize("has_artefacts", [True, False])
 def test_any_byte_may_flip_and_what_is_read_is_what_was_recorded(has_artefacts, path, record, rows, tmp_path):
     artefacts = None if has_artefacts else {}
@@ -173,31 +164,6 @@ def test_one_writer_at_a_time_and_readers_meanwhile(path, start, record, tmp_pat
         with pytest.raises(StoreError, match="is being written by another process"):
             Store.open(path, write=True)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["copy.sqlite", "runs.sqlite"]
-
-
-def test_two_writers_without_the_lock_do_not_corrupt_each_other(path, start, rows):
-    """Where locks of files do not hold, as on some network file systems, SQLite's transactions are what is left."""
-    script = """
-        from contextlib import nullcontext
-        from dst_lab.store import files
-        files.locked = lambda path: nullcontext()
-        store = Store.open(sys.argv[1], write=True)
-        print("open", flush=True)
-        sys.stdin.readline()
-        for i in range(40):
-            store.put([record(i), record(int(sys.argv[2]) + i)])
-        os._exit(0)
-    """
-    writers = [start(script, path, first, stdin=subprocess.PIPE) for first in (100, 200)]
-    for writer in writers:
-        assert writer.stdout.readline() == "open\n"
-    for writer in writers:
-        writer.stdin.write("go\n")
-        writer.stdin.flush()
-    assert [(writer.communicate(timeout=60)[1], writer.returncode) for writer in writers] == [("", 0)] * 2
-    with Store.open(path) as store:
-        store.check_whole()
-        assert sorted(run.seed for run in store.runs()) == [*range(40), *range(100, 140), *range(200, 240)]
 
 
 def test_nothing_acknowledged_is_lost_to_kill_9(path, start):

@@ -97,26 +97,6 @@ def test_no_record_without_the_network_that_was_asked_for(path, make) -> None:
         assert store.put([make(1, kept=False)]) == 1
 
 
-def test_a_process_killed_before_it_recorded_leaves_no_record_and_no_wrong_network(path, finish, make, ids) -> None:
-    script = """
-        from dst_lab.store import rows
-        one = record(0)
-        put = Record(config=one.config, status="done", history=one.history, network={"w": np.ones(3)})
-        store = Store.open(sys.argv[1], write=True)
-        def records():
-            yield put
-            os._exit(0)
-        store.put(records())
-    """
-    finish(script, path)
-    (left,) = networks.folder_of(path).iterdir()
-    with Store.open(path, write=True) as store:
-        assert store.runs() == []
-        assert store.put([make(0)]) == 1
-        assert store.kept() == ids(0)
-    assert left.exists(), "of no record, it does no harm"
-
-
 @pytest.mark.parametrize("name", ["b.sqlite", "c.sqlite.xz"])
 def test_copies_carry_them_and_lean_ones_do_not(kept, name, tmp_path, make, ids) -> None:
     with Store.open(kept) as store:

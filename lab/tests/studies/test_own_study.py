@@ -1,16 +1,14 @@
 """What is added from outside, without touching src/: a study, a metric, a task; and a page for any store."""
 
-import html
 import importlib.util
 import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
-import dst_lab
 import numpy as np
 import pytest
 import studies  # noqa: F401  registers the studies that are named here
@@ -100,22 +98,6 @@ def test_a_study_takes_no_name_and_no_recipe_of_another(toy: ModuleType) -> None
     assert known.register(changed, replace=True) is known.study("toy")
 
 
-def test_commands_of_a_study_of_a_file_are_that_files(
-    toy: ModuleType, cli: Callable[..., Any], surroundings: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`dst` by itself does not know its recipes."""
-    monkeypatch.setattr(toy.toy_grid, "__module__", "__main__")
-    monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__file__="/somewhere/my study.py"))
-    put("dst.sqlite", own("routing", 0.5, 0.5, steps=20))
-    assert cli("report", "--study", "toy").code == 0
-    text = html.unescape((surroundings / "report.html").read_text())
-    assert "python 'my study.py' reproduce toy --scale quick" in text
-    assert "python 'my study.py' sweep toy-grid --scale quick" in text
-    assert "dst sweep" not in text
-    assert "dst reproduce" not in text
-    assert "missing: `python 'my study.py' sweep toy-grid --scale quick`" in cli("claims", "--study", "toy").out
-
-
 def own(task: str, tau_f: float, tau_b: float, seed: int = 0, status: str = "done", **fields: Any) -> Record:
     """A run of a task that nobody registered."""
     loss = abs(tau_f - 0.5) + abs(tau_b - 1.0) + 0.01 * seed + 1 / np.arange(1, 5)
@@ -148,14 +130,3 @@ def test_any_store_has_a_page_with_curves_a_map_and_a_table(cli: Callable[..., A
     answer = text[text.index('id="answer"') : text.index('id="tasks"')]
     assert "<b>0.2550 ± 0.0071</b>" in answer, "the best setting first"
     assert "n = 2 seeds unless said otherwise" in answer.replace("\N{NO-BREAK SPACE}", " ")
-
-
-def test_tuned_objectives_have_a_page_each_in_its_own_part(cli: Callable[..., Any], surroundings: Path) -> None:
-    for name, best in (("first", 0.5), ("second", 1.0)):
-        loss = lambda tau_f, tau_b, seed, best=best: (tau_f - best) ** 2 + tau_b  # noqa: E731
-        dst_lab.tune(loss, tau_f=[0, 0.5, 1], tau_b=[0.5, 1], seeds=2, store="tuned.sqlite", name=name)
-    assert cli("report", "--store", "tuned.sqlite").code == 0
-    text = Path("report.html").read_text()
-    assert 'id="task-first"' in text
-    assert 'id="task-second"' in text
-    assert 'id="figure-second-decoupled-map"' in text

@@ -221,13 +221,6 @@ def test_how_much_is_far(untrained, last, worse) -> None:
     assert bool(worse_than_untrained(untrained, history)) is worse
 
 
-def test_relaxed_training_is_not_measured_by_the_loss_of_choices(cli) -> None:
-    """A soft choice of a polynomial's bits has next to no loss, before training and after; the bits themselves have."""
-    ended = cli("run", "polynomial", "--estimator", "soft", "--seeds", "2", "--store", "a.sqlite")
-    assert ended.code == 0
-    assert "worse than untrained" not in ended.err
-
-
 def test_the_command_says_so(cli) -> None:
     """In `dst run`, and as a column of `dst show`, whose means leave nothing out."""
     words = ("run", "stochastic-binary", "--epochs", "1", "--seeds", "2", "--lr", "1e6", "--store", "a.sqlite")

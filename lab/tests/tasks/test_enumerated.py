@@ -11,7 +11,7 @@ from dst_lab.estimators import Choice
 from dst_lab.fleet.chooser import Chooser
 from dst_lab.fleet.loop import Fleet
 from dst_lab.fleet.streams import Source, Streams, Use
-from dst_lab.tasks.bias_variance import BiasVariance, BiasVarianceConfig, compare
+from dst_lab.tasks.bias_variance import BiasVariance, BiasVarianceConfig
 from dst_lab.tasks.categorical_vae import CategoricalVAE, CategoricalVAEConfig, divergence
 from torch.distributions import Categorical, kl_divergence
 
@@ -121,19 +121,6 @@ def test_gumbel_st_agrees_with_the_library_to_5_standard_errors() -> None:
     assert abs(metrics["bias"] - float((m - g).norm() / g.norm())) < 5 * error
     assert metrics["bias_floor"] == pytest.approx(math.sqrt(metrics["variance"] / passes), rel=1e-4)
     assert metrics["variance"] == pytest.approx(variance / float(g @ g), rel=0.15)
-
-
-def test_rescaling_takes_the_length_out() -> None:
-    exact = torch.tensor([[3.0, 4.0], [3.0, 4.0]])
-    mean = torch.tensor([[6.0, 8.0], [-4.0, 3.0]])
-    metrics = {name: value.tolist() for name, value in compare(mean, torch.tensor([50.0, 50.0]), exact).items()}
-    assert metrics["exact_norm"] == [5.0, 5.0]
-    assert metrics["bias"] == pytest.approx([1.0, math.sqrt(2.0)])
-    assert metrics["variance"] == [2.0, 2.0]
-    assert metrics["cosine"] == [1.0, 0.0]
-    assert metrics["rescale"] == [0.5, 0.0]
-    assert metrics["bias_rescaled"] == [0.0, 1.0]
-    assert metrics["variance_rescaled"] == [0.5, 0.0]
 
 
 def test_runs_of_a_seed_share_their_points_and_learn() -> None:

@@ -1,6 +1,5 @@
 """What an objective of one's own is given and returns, and what of it is recorded."""
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -9,44 +8,7 @@ import dst_lab
 import numpy as np
 import pytest
 import torch
-from dst_lab.estimators import Choice
 from dst_lab.store import Store
-from dst_lab.tuning.own import OwnConfig
-
-
-@pytest.mark.parametrize("start", [1, 1.0])
-def test_a_start_may_be_written_otherwise_than_it_is_swept(tmp_path: Path, start: float) -> None:
-    calls = []
-
-    def loss(tau_f: float, scale: float, depth: int, seed: int) -> float:
-        calls.append((tau_f, scale, depth))
-        return (tau_f - 0.5) ** 2 + (scale - 1) ** 2 + abs(depth - 3)
-
-    axes = {"tau_f": [0.25, 0.5, 1], "scale": [0.5, 1.0, 2.0], "depth": [1, 2, 3]}
-    found = dst_lab.tune(loss, **axes, start={"scale": start}, seeds=1, store=tmp_path / "t.sqlite")
-    assert found.values == {"tau_f": 0.5, "scale": 1.0, "depth": 3}
-    assert len(calls) == len(set(calls)) == 3 + 2 + 2
-
-
-def test_whole_numbers_and_others_are_shown_as_the_two_runs_that_they_are(tmp_path: Path, cli: Any) -> None:
-    """3 and 3.0 stood in one row, as two seeds."""
-    file = tmp_path / "t.sqlite"
-    for layers in ([1, 3], [1.0, 3.0]):
-        dst_lab.tune(lambda layers, seed: float(layers), layers=layers, seeds=1, store=file, name="f")
-    rows = json.loads(cli("show", "--store", file, "--group", "parameters.layers", "--json").out)
-    assert sorted((str(row["parameters.layers"]), row["n"]) for row in rows) == [
-        ("1", 1),
-        ("1.0", 1),
-        ("3", 1),
-        ("3.0", 1),
-    ]
-
-
-def test_configs_are_equal_where_their_runs_are_one() -> None:
-    """1, 1.0 and True are three texts in a record, and so three runs."""
-    base = OwnConfig(estimator=Choice.make("softmax_ste", tau=1.0), objective="f")
-    configs = [base.with_value("scale", value) for value in (1, 1.0, True, (1,), (1.0,))]
-    assert len({config.run_id for config in configs}) == len(set(configs)) == 5
 
 
 @pytest.mark.parametrize("plan", ["grid", "sequential"])
@@ -165,17 +127,6 @@ def test_a_temperature_that_is_not_given_is_neither_passed_nor_recorded(tmp_path
     assert len(calls) == 12, "what is known is not trained again"
 
 
-def test_an_option_that_is_not_given_is_told_from_one_that_is(tmp_path: Path, cli) -> None:
-    def train(tau: float, seed: int, samples: int = 2) -> float:
-        return samples
-
-    given: dict[str, Any] = {"tau": [0.5], "estimator": "gumbel_rao", "seeds": 1, "store": tmp_path / "t.sqlite"}
-    dst_lab.tune(train, **given)
-    dst_lab.tune(train, **given, start={"samples": 10})
-    rows = json.loads(cli("show", "--json", "--store", tmp_path / "t.sqlite").out)
-    assert [(row["samples"], row["mean"], row["n"]) for row in rows] == [(None, 2, 1), (10, 10, 1)]
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -205,29 +156,6 @@ def test_what_cannot_be_tuned_is_refused_before_there_is_a_store(given, message,
     with pytest.raises(ValueError, match=message):
         dst_lab.tune(lambda **_: 1.0, **{"plan": "grid", **given}, store=tmp_path / "t.sqlite")
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("given", [np.array([64]), np.array([64, 32]), torch.tensor([64.0])], ids=["1", "2", "torch"])
-def test_an_array_is_refused_since_it_would_arrive_as_something_else(tmp_path: Path, given: Any) -> None:
-    for words in ({"hidden": [given]}, {"tau_f": [0.5], "start": {"hidden": given}}):
-        with pytest.raises(ValueError, match=r"hidden got an array of shape \(.,\): give a list, which"):
-            dst_lab.tune(lambda **_: 1.0, **words, plan="grid", store=tmp_path / "t.sqlite")
-    assert not list(tmp_path.iterdir())
-
-
-def test_values_of_numpy_and_lists_may_be_where_a_search_starts(tmp_path: Path) -> None:
-    seen = []
-
-    def objective(tau_f: float, depth: int, widths: tuple[int, ...], seed: int) -> float:
-        seen.append((depth, type(depth), widths))
-        return abs(tau_f - 0.5)
-
-    start = {"depth": np.int64(3), "widths": [8, np.int64(4)]}
-    found = dst_lab.tune(
-        objective, tau_f=(v for v in (0.0, 0.5, 1.0)), start=start, seeds=1, store=tmp_path / "t.sqlite"
-    )
-    assert found.tau_f == 0.5
-    assert set(seen) == {(3, int, (8, 4))}
 
 
 @pytest.mark.parametrize("returned", [None, "abc", {"loss": 1.0}, 1j, 10**400])

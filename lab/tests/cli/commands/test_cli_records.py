@@ -1,8 +1,6 @@
 """dst export, copy, merge, rm, data and circuit, end to end."""
 
 import csv
-import subprocess
-import sys
 from pathlib import Path
 
 import dst_lab
@@ -67,13 +65,6 @@ def test_a_merge_with_one_wrong_path_changes_nothing(store, cli) -> None:
     assert store.read_bytes() == before
 
 
-def test_a_reader_that_leaves_early_is_no_error(store, start) -> None:
-    process = start("show")
-    process.stdout.close()
-    assert process.wait(timeout=60) == 0
-    assert process.stderr.read() == ""
-
-
 def test_a_lean_compressed_copy_has_the_figures_and_the_claims(cli, tmp_path) -> None:
     recipes = ("catae-sequential", "catae-baselines", "confirm")
     planted.plant(Path("runs.sqlite"), recipes=recipes)
@@ -86,23 +77,6 @@ def test_a_lean_compressed_copy_has_the_figures_and_the_claims(cli, tmp_path) ->
         pictures = [write(reconstructions.strip(PAPER.rows(store, "quick")).figure, "svg") for store in (whole, lean)]
     assert pictures[0] == pictures[1]
     assert cli("claims", "--store", "runs.sqlite").out == cli("claims", "--store", "lean.sqlite.xz").out
-
-
-def test_asked_to_end_a_copy_leaves_nothing_behind(store) -> None:
-    """SIGTERM in the middle: as by Ctrl-C, what is half-written goes."""
-    code = (
-        "import os, signal\nfrom dst_lab.store import Store\nfrom dst_lab.cli.main import main\n"
-        "before = Store.copy\n"
-        "def copy(*args, **given):\n"
-        "    import dst_lab.replace as replace\n"
-        "    replace._flush = lambda *given: os.kill(os.getpid(), signal.SIGTERM)\n"
-        "    return before(*args, **given)\n"
-        "Store.copy = copy\n"
-        "main(['copy', 'target.sqlite'])\n"
-    )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert ended.returncode == 128 + 15, ended.stderr
-    assert not [path for path in Path().iterdir() if "target" in path.name]
 
 
 def test_merge_and_rm(store, cli, rows) -> None:

@@ -129,15 +129,6 @@ def test_a_search_goes_on_where_it_was_and_then_trains_nothing(cli, rows) -> Non
     assert rows(Path("dst.sqlite")) == ten
 
 
-def test_one_value_is_for_all_runs(cli, rows) -> None:
-    words = ("sweep", "stochastic-binary", "--adaptive", "tau_f=0.2:2", "epochs=1", "tau_b=0.7", "--settings", 2)
-    assert cli(*words, "--seeds", 1, "--threads", 1).code == 0
-    configs = [row["config"] for row in rows(Path("dst.sqlite")).values()]
-    assert [config["epochs"] for config in configs] == [1, 1]
-    assert [config["estimator"]["tau_b"] for config in configs] == [0.7, 0.7]
-    assert len({config["estimator"]["tau_f"] for config in configs}) == 2
-
-
 def test_without_optuna_a_sentence_says_what_to_install(cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     ended = cli(*SEARCH)
