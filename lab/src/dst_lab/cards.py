@@ -4,6 +4,7 @@ A name without a card gets one that its own words suggest, so that a metric or a
 reported like any other; `register_metric` and `register_task` say it better.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -72,12 +73,6 @@ class MetricCard:
         """The label with its unit: for the one value of a run that counts."""
         text = f"{self.good_end} {self.label}" if self.at == BEST else f"{self.label} at the end"
         return _with_unit(text, self.shown_unit)
-
-    @property
-    def when(self) -> str:
-        """Which value that is, and its unit."""
-        text = f"{self.good_end} over training" if self.at == BEST else "at the end"
-        return f"{text}, {self.shown_unit}" if self.shown_unit else text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,3 +296,12 @@ def refuse_other(kind: str, known: Any, new: Any) -> None:
     differs = [spec.name for spec in fields(new) if getattr(known, spec.name) != getattr(new, spec.name)]
     if differs:
         raise ValueError(f"there is a {kind} called {new.name!r} already, which differs in {', '.join(differs)}: {HOW}")
+
+
+# Controls but for the end of a line and the tab, what turns the direction of writing, and halves of characters.
+_OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def shown(text: str) -> str:
+    """The text with every character that a terminal would obey written out: `\\x1b` for an escape."""
+    return _OBEYED.sub(lambda match: match[0].encode("unicode_escape").decode(), text)

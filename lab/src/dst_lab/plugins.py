@@ -11,9 +11,9 @@ from contextlib import suppress
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
+from dst_lab.cards import shown
 from dst_lab.estimators import kinds, rules
 from dst_lab.runs import CONFIGS
-from dst_lab.shown import shown
 
 GROUP = "dst_lab.plugins"
 

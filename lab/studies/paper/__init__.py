@@ -36,12 +36,6 @@ TERMS = {
     "collapsed": "Of the autoencoder: (almost) all images share one code, so that it draws the same picture for each.",
     "inactive neurons": "Neurons that hardly learn: their gradient is below 1% of the mean over the neurons of a run.",
 }
-COMMITTED = "changes that were committed the same day"
-CHANGES = {
-    "563d25aca62d": f"{COMMITTED}; of the runs without images held out, those of 6435ebf",
-    **dict.fromkeys(("14e641b77b18", "5f7a4aab6607", "8c6206f0df7a"), COMMITTED),
-}
-"""What had changed since a commit, for records made when a run did not record which files had changed."""
 
 
 def _converged(rows: Rows, setting: Setting) -> str:
@@ -68,7 +62,6 @@ PAPER = Study(
     headline=HEADLINE,
     remarks={CATAE.task: _converged},
     terms=TERMS,
-    changes=CHANGES,
     figures=FIGURES,
     first=("seeds",),
     parts=PARTS,

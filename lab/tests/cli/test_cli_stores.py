@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from dst_lab.cards import shown
 from dst_lab.cli.terminal import Console
-from dst_lab.shown import shown
 from dst_lab.store import Record, Series, Store, blob
 from invented import decoupled, put, record
 

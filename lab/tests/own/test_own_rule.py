@@ -9,10 +9,9 @@ import pytest
 import torch
 from dst_lab.estimators import Choice, Ruled
 from dst_lab.fleet.checkpoint import Checkpoint
-from dst_lab.fleet.chooser import Chooser, drawn_at
+from dst_lab.fleet.chooser import Chooser, Rules, drawn_at
 from dst_lab.fleet.contract import ContractError
 from dst_lab.fleet.loop import Fleet, TrainingStoppedError
-from dst_lab.fleet.rules import Rules
 from dst_lab.store import Store
 from dst_lab.tasks import TASKS
 from dst_lab.tasks.categorical_vae import divergence

@@ -202,7 +202,7 @@ def test_the_training_time_is_that_of_every_run_and_of_a_fleet_once(store: Store
     store.put([replace(ran(decoupled(*at), [1.0]), provenance=alone) for at in PAIRS])
     rows = ANY.rows(store, "quick")
     assert facts(rows, store.runs())["Training time"] == "2 min 2 s"
-    assert [(one["runs"], one["seconds"]) for one in provenance_table(rows, {})] == [(4, "2 min 2 s")]
+    assert [(one["runs"], one["seconds"]) for one in provenance_table(rows)] == [(4, "2 min 2 s")]
     store.put([replace(ran(decoupled(*at), [1.0], lr=0.2), provenance=fleet) for at in PAIRS[:3]])
     assert facts(rows, store.runs())["Training time"] == "12 min 2 s"
 

@@ -15,9 +15,9 @@ from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 from rich.text import Text
 
+from dst_lab.cards import shown
 from dst_lab.engines.engine import Progress
 from dst_lab.fleet.loop import Fleet
-from dst_lab.shown import shown
 from dst_lab.store import Record
 
 UNWRITTEN = "what dst prints could not be written"

@@ -15,8 +15,8 @@ from dst_lab.records import Array, Rows, Setting, spread, together, uneven
 
 SETTLING = 0.1
 """The share of training that the vertical axis may leave out."""
-NARROW, LONGEST, LINE = 34, 48, 0.18
-"""Labels of at most so many characters stand side by side; longer ones are broken at so many; a line's inches."""
+NARROW, LINE = 34, 0.18
+"""Labels of at most so many characters stand side by side, others one below the other; a line's inches."""
 
 
 def curves(rows: Rows, task: str, roles: Sequence[str], metrics: Sequence[str]) -> Drawn:
@@ -35,9 +35,11 @@ def heading(task: str) -> str:
 def draw(settings: Mapping[str, Setting], task: str, metrics: Sequence[str], missing: Sequence[str] = ()) -> Figure:
     """Mean and band of each setting whose runs have the metric, one panel per metric; an empty panel says what is
     missing."""
-    labels = [_label(setting) for setting in settings.values()]
-    columns = 2 if all(len(_plain(label)) <= NARROW for label in labels) else 1
-    lines = sum(label.count("\n") + 1 for label in labels) if columns == 1 else 0
+    labels = {
+        role: f"{one.look.label} {settings_text(one.config['estimator'])}".strip() for role, one in settings.items()
+    }
+    columns = 2 if all(len(_plain(label)) <= NARROW for label in labels.values()) else 1
+    lines = len(labels) if columns == 1 else 0
     figure, axes = panels(len(metrics), height=HEIGHT + 0.45 + LINE * max(0, lines - 2))
     for ax, name in zip(axes, metrics, strict=True):
         drawn = having(settings, name)
@@ -46,8 +48,8 @@ def draw(settings: Mapping[str, Setting], task: str, metrics: Sequence[str], mis
             continue
         card = metric(name, task)
         unit = "epoch" if all("epochs" in setting.config for setting in drawn.values()) else "step"
-        for setting in drawn.values():
-            _curve(ax, setting, card)
+        for role, setting in drawn.items():
+            _curve(ax, setting, card, labels[role])
         ax.set(xlabel=unit, ylabel=card.axis)
         if ax.dataLim.x1 > 10_000:
             ax.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}")
@@ -89,23 +91,13 @@ def recipes_of(rows: Rows, task: str, roles: Iterable[str]) -> tuple[str, ...]:
     return (*searches_of(rows, task, roles), *filter(None, [rows.recipes.confirm]))
 
 
-def _curve(ax: Axes, setting: Setting, card: MetricCard) -> None:
+def _curve(ax: Axes, setting: Setting, card: MetricCard, label: str) -> None:
     look, (x, values) = setting.look, together(setting.rows, card.name)
     values = card.factor * values
     mark: dict[str, Any] = {"marker": look.marker, "markevery": max(1, len(x) // 6)}
     mean, width = values.mean(0), spread(values)
     ax.fill_between(x, mean - width, mean + width, color=look.color, alpha=0.18, lw=0)
-    ax.plot(x, mean, color=look.color, ls=look.line, label=_label(setting), **mark)
-
-
-def _label(setting: Setting) -> str:
-    """The estimator and its temperatures, in lines that fit below a panel: a rule may have many constants."""
-    lines = [""]
-    for part in re.findall("[^ :]+[ :]?", f"{setting.look.label} {settings_text(setting.config['estimator'])}"):
-        if lines[-1] and len(_plain(lines[-1] + part)) > LONGEST:
-            lines.append("")
-        lines[-1] += part
-    return "\n".join(line.strip() for line in lines)
+    ax.plot(x, mean, color=look.color, ls=look.line, label=label, **mark)
 
 
 def _plain(label: str) -> str:

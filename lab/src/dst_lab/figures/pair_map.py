@@ -11,7 +11,7 @@ from dst_lab.figures.style import HEIGHT, MAP, Drawn, listing, number, panels, s
 from dst_lab.figures.sweeps import flat
 from dst_lab.records import Setting
 from dst_lab.runs import complete
-from dst_lab.shown import by_size
+from dst_lab.records.fields import by_size
 
 
 def pair_map(settings: Sequence[Setting], down: str, across: str, others: Sequence[str], where: str) -> Drawn:

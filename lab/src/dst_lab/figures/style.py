@@ -23,9 +23,9 @@ from matplotlib.mathtext import MathTextParser
 from matplotlib.text import Text
 from matplotlib.ticker import LogLocator, NullLocator
 
+from dst_lab.cards import shown
 from dst_lab.estimators import temperatures_in
 from dst_lab.records import Array, spread
-from dst_lab.shown import shown
 
 INK, FAINT, RULE, PAPER = "#1d1e20", "#6d7075", "#d9dad6", "#ffffff"
 _HUGE = 1e9

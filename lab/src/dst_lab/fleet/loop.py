@@ -14,11 +14,10 @@ from decoupled_st.diagnostics import gradient_norm
 from dst_lab.estimators import Choice, Schedule
 from dst_lab.fleet import contract
 from dst_lab.fleet.checkpoint import Checkpoint, state
-from dst_lab.fleet.chooser import Chooser
+from dst_lab.fleet.chooser import Chooser, Rules
 from dst_lab.fleet.layers import compiled
 from dst_lab.fleet.optimiser import Optimiser, UpdateRule
 from dst_lab.fleet.recording import moves, own_sources, parts_of, provenance, records_of, tensors_of
-from dst_lab.fleet.rules import Rules
 from dst_lab.fleet.streams import Source, Streams, Use
 from dst_lab.fleet.task import Choosers, Metrics, Task, sum_per_run
 from dst_lab.runs import Config

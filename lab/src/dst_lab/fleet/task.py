@@ -14,8 +14,7 @@ from decoupled_st import Estimator
 from dst_lab.cards import ARGMAX
 from dst_lab.data import Split
 from dst_lab.estimators import may_be_zero
-from dst_lab.fleet.chooser import Chooser
-from dst_lab.fleet.rules import rule_of, ruled_parts
+from dst_lab.fleet.chooser import Chooser, rule_of, ruled_parts
 from dst_lab.runs import Config
 
 Parameters: TypeAlias = dict[str, Tensor]

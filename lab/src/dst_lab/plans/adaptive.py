@@ -129,11 +129,8 @@ class Adaptive(Plan):
 
 
 def _rounded(value: float, low: float, high: float) -> float:
-    """A number inside its range, in four digits; in more where the range is narrow compared with its numbers."""
-    if isinstance(value, int):
-        return value
-    digits = max(4, 3 + int(math.log10(high / (high - low))))
-    return min(max(float(f"{value:.{digits}g}"), float(low)), float(high))
+    """A number inside its range, in four digits."""
+    return value if isinstance(value, int) else min(max(float(f"{value:.4g}"), float(low)), float(high))
 
 
 def _optuna() -> Any:

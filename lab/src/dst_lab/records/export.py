@@ -6,10 +6,9 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from dst_lab.records.fields import chosen, names, value_at
+from dst_lab.records.fields import chosen, did_you_mean, names, value_at
 from dst_lab.records.row import shown_by, temperatures
 from dst_lab.replace import check_target, replacing
-from dst_lab.shown import did_you_mean
 from dst_lab.store import Run, Store, StoreError
 from dst_lab.store.errors import explained
 

@@ -5,11 +5,11 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from dst_lab.estimators import course
 from dst_lab.runs import FRESH
-from dst_lab.shown import did_you_mean
 from dst_lab.store import Run, StoreError
 
 WORDS = ("id", "status", "seeds")
@@ -87,6 +87,14 @@ def order(value: Any) -> tuple[int, float, str]:
     if isinstance(value, int | float):
         return 0, math.inf if math.isnan(value) else float(value), ""  # NaN has no place among numbers
     return 1, 0.0, str(value)
+
+
+def by_size(text: str) -> tuple[bool, float, str]:
+    """A key to sort values by that are given as text: numbers first, by their size."""
+    try:
+        return False, float(text), ""
+    except ValueError:
+        return True, 0.0, text
 
 
 def described(run: Run) -> str:
@@ -176,3 +184,9 @@ def _as_recorded(text: str) -> str | None:
         return str(course(text).to_json())
     except ValueError:
         return None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A question with the known name that is most like this one, to follow a sentence; empty where none is."""
+    close = get_close_matches(name, list(known), 1)
+    return f" Did you mean {close[0]!r}?" if close else ""

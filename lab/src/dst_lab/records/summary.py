@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from dst_lab.cards import metric as card
-from dst_lab.records.fields import CONFIG, check_fields, chosen, field, has_field, order
+from dst_lab.records.fields import CONFIG, check_fields, chosen, did_you_mean, field, has_field, order
 from dst_lab.records.row import Array, Row, spread
-from dst_lab.shown import did_you_mean
 from dst_lab.store import Run, Store, StoreError
 
 ENDS = ("diverged", "failed", "stopped", "worse")

@@ -7,7 +7,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from dst_lab.cards import title
+from dst_lab.cards import shown, title
 from dst_lab.figures import Drawn, draw
 from dst_lab.records import Rows, versions
 from dst_lab.records.groups import Group, groups
@@ -26,7 +26,6 @@ from dst_lab.report.tables import (
 from dst_lab.report.text import GLOSSARY, answers, prose
 from dst_lab.report.verdicts import board, in_words, tally
 from dst_lab.runs import FRESH
-from dst_lab.shown import shown
 from dst_lab.store import Run, Store, run_id
 
 MOST = 40
@@ -129,7 +128,7 @@ def page(study: Study, rows: Rows, drawn: Mapping[str, Drawn] | None = None) -> 
         held=[(group.title, group.held) for group in others if group.held and not study.tasks],
         fresh=FRESH,
         recipes=recipe_table(rows),
-        provenance=provenance_table(rows, study.changes),
+        provenance=provenance_table(rows),
         terms={**GLOSSARY, **study.terms},
     )
     return shown(text)

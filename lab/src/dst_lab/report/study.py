@@ -49,7 +49,6 @@ class Study:
             or loss, whichever there is, and the validation loss.
         remarks: by task, what else is said of a chosen setting there.
         terms: words of its own that its page explains, in small letters, and what they mean.
-        changes: by commit, what had changed where runs were trained from a checkout with changes.
         figures: by name, in the order in which they are read.
         first: the figures that stand with the answer.
         parts: the others by heading.
@@ -70,7 +69,6 @@ class Study:
     headline: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     remarks: Mapping[str, Callable[[Rows, Setting], str]] = field(default_factory=dict)
     terms: Mapping[str, str] = field(default_factory=dict)
-    changes: Mapping[str, str] = field(default_factory=dict)
     figures: Mapping[str, Figure] = field(default_factory=dict)
     first: tuple[str, ...] = ()
     parts: Mapping[str, Sequence[str]] = field(default_factory=dict)

@@ -137,27 +137,25 @@ def recipe_table(rows: Rows) -> list[dict[str, Any]]:
     ]
 
 
-def provenance_table(rows: Rows, changes: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Code, versions and machines, each with its runs; `changes` says by commit what else is known of checkouts with
-    changes."""
+def provenance_table(rows: Rows) -> list[dict[str, Any]]:
+    """Code, versions and machines, each with its runs."""
     table: dict[tuple[tuple[str, str], ...], dict[str, Any]] = {}
     for place, runs in _provenances(rows, [row.run for row in rows.runs.values()]):
         names = ("version", "commit", "torch", "numpy", "python", "system", "threads")
         fields = {"device": _device(place), **{name: str(place.get(name, "")) for name in names}}
-        fields["changes"] = _changes(place, changes) if place.get("dirty") else ""
+        fields["changes"] = _changes(place) if place.get("dirty") else ""
         row = table.setdefault(tuple(fields.items()), {**fields, "runs": 0, "seconds": 0.0})
         row["runs"] += runs
         row["seconds"] += _seconds(place, runs)
     return [{**row, "seconds": duration(row["seconds"])} for row in table.values()]
 
 
-def _changes(place: Mapping[str, Any], known: Mapping[str, str]) -> str:
-    """What had changed since the commit: the files, or what the study knows, or that it was not recorded."""
+def _changes(place: Mapping[str, Any]) -> str:
+    """What had changed since the commit: the files, or that they were not recorded."""
     files = place.get("changed")
     if files:
         return f"changes in {', '.join(map(str, files))} (diff {place.get('diff', 'not recorded')})"
-    commit = str(place.get("commit", ""))
-    return next((text for start, text in known.items() if commit.startswith(start)), "changes that were not recorded")
+    return "changes that were not recorded"
 
 
 def _provenances(rows: Rows, runs: Sequence[Run]) -> list[tuple[dict[str, Any], int]]:

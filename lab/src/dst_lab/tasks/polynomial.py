@@ -18,7 +18,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-import decoupled_st as dst
 from dst_lab.fleet.chooser import Chooser, along, drawn_at
 from dst_lab.fleet.task import Choosers, Metrics, Parameters, Task
 from dst_lab.runs import Config
@@ -129,31 +128,9 @@ class Polynomial(Task):
         metrics = compare(mean, variance, exact) | {"bias_floor": floor}
         return {name: value.float() for name, value in metrics.items()}
 
-    @classmethod
-    def network(cls, config: Config, tensors: Parameters, estimator: dst.Estimator, deterministic: bool) -> nn.Module:
-        """Nothing in, one choice of every latent out: its values [latents]."""
-        assert isinstance(config, PolynomialConfig)
-        choice = dst.nn.Categorical(estimator, deterministic=deterministic)
-        return Chosen(tensors["logits"], embedding(config.classes), choice)
-
     def bytes_per_run(self) -> int:
         numbers = self.config.latents * self.config.classes
         return 8 * 6 * numbers * (AT_ONCE + self.config.batch)
-
-
-class Chosen(nn.Module):
-    """Logits [latents, classes], the choice among them, and the values of the classes."""
-
-    values: Tensor
-
-    def __init__(self, logits: Tensor, values: Tensor, choice: nn.Module) -> None:
-        super().__init__()
-        self.logits, self.choice = nn.Parameter(logits), choice
-        self.register_buffer("values", values)
-
-    def forward(self) -> Tensor:
-        """[latents]: the values that are chosen."""
-        return (self.choice(self.logits) * self.values).sum(-1)
 
 
 def embedding(classes: int) -> Tensor:

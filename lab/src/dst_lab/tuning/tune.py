@@ -192,11 +192,6 @@ def _values(name: str, values: Sequence[Any], of: Kind) -> list[Any] | tuple[Any
 def _plain(name: str, value: Any) -> Any:
     """A parameter's value as it is recorded and passed: a number of NumPy or torch as one of Python, a list as a
     tuple."""
-    if getattr(value, "ndim", 0):
-        raise ValueError(
-            f"{name} got an array of shape {tuple(value.shape)}: give a list, which arrives as a tuple, and make the "
-            "array in the objective"
-        )
     value = value.item() if hasattr(value, "item") else value
     value = tuple(_plain(name, part) for part in value) if isinstance(value, list | tuple) else value
     if not isinstance(value, str | int | float | tuple | None):

@@ -13,15 +13,15 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from dst_lab.cards import metric as card
+from dst_lab.cards import shown
 from dst_lab.cli.options import add_store, add_where, at_least
 from dst_lab.cli.terminal import Console, say
 from dst_lab.estimators import names_of_temperatures
 from dst_lab.records import Reader, field, summarise, versions
 from dst_lab.records.export import harmless
-from dst_lab.records.fields import CONFIG, WORDS, chosen, names, value_at
+from dst_lab.records.fields import CONFIG, WORDS, by_size, chosen, names, value_at
 from dst_lab.records.summary import ENDS, STATISTICS, cautious, column, spread_of_seeds
 from dst_lab.runs import WHOLE
-from dst_lab.shown import by_size, shown
 from dst_lab.store import Run, Store
 
 WIDE = 160
