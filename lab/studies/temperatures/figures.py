@@ -51,7 +51,10 @@ def rates(rows: Rows) -> Drawn:
             continue
         for line in trained:
             _draw(ax, line)
-        _logarithmic(ax, [lr for line in trained for lr in line.runs])
+        ticks = sorted({lr for line in trained for lr in line.runs})
+        ax.set_xscale("log")
+        ax.set_xticks(ticks, [f"{value:g}" for value in ticks])
+        ax.xaxis.set_minor_formatter(NullFormatter())
         ax.set(xlabel="learning rate", ylabel=metric(LOSS, task.task).axis, title=title(task.task))
         ax.legend(loc="upper center", bbox_to_anchor=(0.46, -0.19), ncols=1)
         name = title(task.task)
@@ -149,13 +152,6 @@ def _line_text(line: Line, task: type[Config]) -> str:
         lost = f", {died} not converged" if died else ""
         cells.append(f"{plus_minus(line.losses(lr))} at {lr:g} (n = {len(runs)}{lost})")
     return f"{line.label} {listing(cells)}"
-
-
-def _logarithmic(ax: Axes, values: Sequence[float]) -> None:
-    ticks = sorted(set(values))
-    ax.set_xscale("log")
-    ax.set_xticks(ticks, [f"{value:g}" for value in ticks])
-    ax.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _courses(ax: Axes, rows: Rows, task: type[Config], name: str) -> str:

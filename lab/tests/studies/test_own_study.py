@@ -1,12 +1,13 @@
 """What is added from outside, without touching src/: a study, a metric, a task; and a page for any store."""
 
+import html
 import importlib.util
 import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -96,6 +97,22 @@ def test_a_study_takes_no_name_and_no_recipe_of_another(toy: ModuleType) -> None
         known.register(changed)
     assert known.study("toy") is toy.TOY
     assert known.register(changed, replace=True) is known.study("toy")
+
+
+def test_commands_of_a_study_of_a_file_are_that_files(
+    toy: ModuleType, cli: Callable[..., Any], surroundings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`dst` by itself does not know its recipes."""
+    monkeypatch.setattr(toy.toy_grid, "__module__", "__main__")
+    monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__file__="/somewhere/my study.py"))
+    put("dst.sqlite", own("routing", 0.5, 0.5, steps=20))
+    assert cli("report", "--study", "toy").code == 0
+    text = html.unescape((surroundings / "report.html").read_text())
+    assert "python 'my study.py' reproduce toy --scale quick" in text
+    assert "python 'my study.py' sweep toy-grid --scale quick" in text
+    assert "dst sweep" not in text
+    assert "dst reproduce" not in text
+    assert "missing: `python 'my study.py' sweep toy-grid --scale quick`" in cli("claims", "--study", "toy").out
 
 
 def own(task: str, tau_f: float, tau_b: float, seed: int = 0, status: str = "done", **fields: Any) -> Record:

@@ -14,7 +14,7 @@ import dst_lab
 import pytest
 from dst_lab.records import versions
 from dst_lab.store import Store
-from own_objective import bowl
+from own_objective import bowl, odd
 
 GRID = {"tau_f": [0.0, 0.5, 1.0, 2.0], "tau_b": [0.25, 0.5, 1.0, 2.0, 4.0]}
 
@@ -108,7 +108,7 @@ import sys
 sys.path[:0] = {path!r}
 if __name__ == "__main__":
     import dst_lab
-    from own_objective import bowl
+    from own_objective import bowl, odd
     dst_lab.tune(bowl, tau_f=[0.1 * k for k in range(40)], tau_b=[1.0], start={{"folder": {folder!r}}}, seeds=9,
                  workers=2, store={store!r})
 """
@@ -203,3 +203,8 @@ def test_a_worker_that_raises_ends_the_search_and_nothing_is_lost(tmp_path: Path
         trained = {run.config["estimator"]["tau_f"] for run in store.runs()}
     assert 0.5 in trained
     assert 9 not in trained
+
+
+def test_a_worker_tells_an_error_that_cannot_be_sent(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="the objective raised OddError: out and of luck"):
+        dst_lab.tune(odd, tau_f=[0.0, 0.5, 1.0], seeds=1, workers=2, store=tmp_path / "t.sqlite")

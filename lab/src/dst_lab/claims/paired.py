@@ -86,15 +86,12 @@ def spearman(x: Sequence[float], y: Sequence[float]) -> float:
     """
     if np.isnan([*x, *y]).any():
         raise ValueError(f"NaN has no rank: leave it out of {list(x)} and {list(y)}")
-    a, b = (_ranks(np.asarray(values, np.float64)) for values in (x, y))
-    a, b = a - a.mean(), b - b.mean()
+    sides = [np.asarray(values, np.float64) for values in (x, y)]
+    # The rank of a value: how many are below, and the middle of those that are equal to it.
+    ranks = [(v[:, None] > v).sum(1) + ((v[:, None] == v).sum(1) + 1) / 2 for v in sides]
+    a, b = (rank - rank.mean() for rank in ranks)
     scale = math.sqrt(float(a @ a) * float(b @ b))
     return float(a @ b) / scale if scale else 0.0
-
-
-def _ranks(values: Vector) -> Vector:
-    below = (values[:, None] > values).sum(1)
-    return below + ((values[:, None] == values).sum(1) + 1) / 2
 
 
 def slope(x: Sequence[float], y: Sequence[float]) -> float:

@@ -161,7 +161,9 @@ def engine(args: argparse.Namespace) -> Iterator[Engine]:
         ]
         if given:
             raise ValueError(f"{' and '.join(given)} goes with --engine ray")
-        device = pick_device(args.device)
+        if args.device == "cuda" and not torch.cuda.is_available():
+            raise ValueError("--device cuda: torch sees no CUDA device here; leave it out, or take --device cpu")
+        device = torch.device("cuda" if args.device != "cpu" and torch.cuda.is_available() else "cpu")
         torch.set_float32_matmul_precision("high" if device.type == "cuda" else "highest")
         yield LocalEngine(device, args.data, args.threads)
         return
@@ -173,12 +175,6 @@ def engine(args: argparse.Namespace) -> Iterator[Engine]:
         yield ray
     finally:
         ray.close()
-
-
-def pick_device(name: str) -> torch.device:
-    if name == "cuda" and not torch.cuda.is_available():
-        raise ValueError("--device cuda: torch sees no CUDA device here; leave it out, or take --device cpu")
-    return torch.device("cuda" if name == "cuda" or (name == "auto" and torch.cuda.is_available()) else "cpu")
 
 
 @contextmanager

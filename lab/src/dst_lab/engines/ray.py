@@ -208,13 +208,11 @@ class RayEngine:
             while queue and len(flying) < self._slots():
                 chunk = queue.pop(0)
                 flying[self._submit(_train, RETRIES, chunk, terms)] = chunk
-            for ready in self._ready(flying):
+            ended, _ = self._ray.wait(list(flying), num_returns=1, timeout=0.2) if flying else ([], [])
+            for ready in ended:
                 result = self._result(ready, flying.pop(ready))
                 yield result
                 queue = self._spread(result.again, queue, flying) + queue
-
-    def _ready(self, flying: dict[Any, list[Config]]) -> list[Any]:
-        return self._ray.wait(list(flying), num_returns=1, timeout=0.2)[0] if flying else []
 
     def _spread(
         self, chunks: list[list[Config]], queue: list[list[Config]], flying: dict[Any, list[Config]]

@@ -77,7 +77,7 @@ def stacked(task: Any, part: str, seeds: Sequence[int], device: torch.device) ->
     expected = of_seed[seeds[0]]
     for seed, tensors in of_seed.items():
         for key in {**expected, **tensors}:
-            one, other = (_form(of.get(key)) for of in (expected, tensors))
+            one, other = (str(list(of[key].shape)) if key in of else "nothing" for of in (expected, tensors))
             if one != other:
                 raise ContractError(
                     f"the task {task.config_type.task}: {part}(seed)[{key!r}] must have one shape for all seeds, got "
@@ -96,11 +96,6 @@ def made(task: Any, part: str, seed: int) -> dict[str, Tensor]:
         if not isinstance(tensor, Tensor):
             raise ContractError(f"{promised}[{key!r}] must be a tensor, {_was(tensor)}")
     return tensors
-
-
-def _form(tensor: Tensor | None) -> str:
-    """The shape of a tensor, in words."""
-    return "nothing" if tensor is None else str(list(tensor.shape))
 
 
 def check_loss(name: str, loss: Any, index: Tensor) -> Tensor:

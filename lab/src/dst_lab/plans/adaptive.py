@@ -105,8 +105,10 @@ class Adaptive(Plan):
             trials = [study.ask(space) for _ in range(min(BATCH, self.settings - len(proposed)))]
             batch = []
             for trial in trials:
-                values = {name: _rounded(trial.params[name], low, high) for name, low, high in self.axes}
-                values |= {name: trial.params[name] for name, _ in self.choices}
+                values = dict(trial.params)
+                for name, low, high in self.axes:
+                    if not isinstance(values[name], int):  # in four digits, and inside its range
+                        values[name] = min(max(float(f"{values[name]:.4g}"), float(low)), float(high))
                 batch.append(with_values(self.base, values))
             proposed += batch
             scores = [score(config, self.seeds, lookup) for config in batch]
@@ -126,11 +128,6 @@ class Adaptive(Plan):
         if kind is not None:
             return kind is int
         return all(isinstance(end, int) for axis, *ends in self.axes if axis == name for end in ends)
-
-
-def _rounded(value: float, low: float, high: float) -> float:
-    """A number inside its range, in four digits."""
-    return value if isinstance(value, int) else min(max(float(f"{value:.4g}"), float(low)), float(high))
 
 
 def _optuna() -> Any:

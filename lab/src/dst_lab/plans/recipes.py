@@ -1,8 +1,11 @@
 """The plans of a study by their names: which of them search, what they found, and which the study can do without."""
 
+import shlex
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
+from pathlib import Path
 from typing import TypeAlias
 
 from dst_lab.plans.adaptive import Adaptive
@@ -54,10 +57,16 @@ class Recipes:
         """The recipes that are not optional."""
         return [name for name in self.plans if name not in self.optional]
 
+    @property
+    def program(self) -> str:
+        """What to start for a command line that knows these plans."""
+        modules = {getattr(plan, "__module__", "") for plan in self.plans.values()}
+        return program("__main__" if "__main__" in modules else "")
+
     def command(self, recipe: str, scale: str) -> str:
         """What to type to train a recipe."""
         study = f" --study {self.folder}" if self.folder else ""
-        return f"dst sweep {recipe}{study} --scale {scale}"
+        return f"{self.program} sweep {recipe}{study} --scale {scale}"
 
     def about(self, name: str) -> str:
         """What a recipe trains, in a sentence."""
@@ -87,3 +96,9 @@ class Recipes:
             for name, part in self.parts(scale, self.searches)
             if isinstance(part, Grid | Sequential | Adaptive)
         }
+
+
+def program(module: str) -> str:
+    """`dst`, or `python FILE` where the module is the file that was started: `dst` by itself does not import it."""
+    file = getattr(sys.modules["__main__"], "__file__", None) if module == "__main__" else None
+    return f"python {shlex.quote(Path(file).name)}" if file else "dst"

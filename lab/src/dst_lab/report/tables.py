@@ -64,9 +64,10 @@ class SettingLine:
 def setting_line(setting: Setting, label: str = "", fields: Sequence[str] = (), edge: str = "") -> SettingLine:
     """A setting in words, by its estimator's name unless it has a label, with these fields of its config."""
     config, losses = complete(setting.config), setting.values("validation_loss")
+    numbers = numbers_of(setting.config["estimator"])
     return SettingLine(
         label=label or setting.look.label,
-        taus=temperatures_text(setting.config["estimator"]),
+        taus=", ".join(f"{name} = {value_text(value)}" for name, value in numbers.items()),
         lr=value_text(config["lr"]) if "lr" in config else "",
         fields=tuple(field_text(config.get(field, "")) for field in fields),
         loss=plus_minus(losses) if len(losses) else "",
@@ -105,11 +106,6 @@ def role_label(rows: Rows, config: Config, role: str) -> str:
 def settings_table(group: Group) -> list[SettingLine]:
     """Every setting of a group, the best first, with the fields that tell settings apart."""
     return [setting_line(setting, fields=group.columns) for setting in group.settings]
-
-
-def temperatures_text(values: Mapping[str, Any]) -> str:
-    """The numbers of an estimator's dictionary, such as "tau_f = 0.1, tau_b = 0.7"."""
-    return ", ".join(f"{key} = {value_text(value)}" for key, value in numbers_of(values).items())
 
 
 def field_text(value: Any) -> str:

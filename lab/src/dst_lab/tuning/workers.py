@@ -50,11 +50,24 @@ def _timed(function: Callable[..., Any], place: int, given: Mapping[str, Any]) -
     return Ended(place, returned, started, time.monotonic() - clock)
 
 
+def _timed_elsewhere(function: Callable[..., Any], place: int, given: Mapping[str, Any]) -> Ended:
+    """`_timed` in a worker process. An error that cannot be pickled would end the whole pool, so its text is raised."""
+    try:
+        return _timed(function, place, given)
+    except Exception as error:
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception:
+            raise RuntimeError(f"the objective raised {type(error).__name__}: {error}\n{format_exc()}") from None
+        raise
+
+
 def _side_by_side(
     executor: Executor, function: Callable[..., Any], arguments: Sequence[Mapping[str, Any]]
 ) -> Iterator[Ended]:
+    call = _timed if isinstance(executor, ThreadPoolExecutor) else _timed_elsewhere
     futures: list[Future[Ended]] = [
-        executor.submit(_timed, function, place, given) for place, given in enumerate(arguments)
+        executor.submit(call, function, place, given) for place, given in enumerate(arguments)
     ]
     failure: BaseException | None = None
     try:

@@ -62,7 +62,7 @@ def _claims(args: argparse.Namespace) -> int:
             say(INDENT + note)
     if untested:
         where = f"{study.recipes.folder or study.name} --scale {rows.scale} --store {args.store}"
-        command = f"dst reproduce {where}"
+        command = f"{study.recipes.program} reproduce {where}"
         say(f"No claim is tested: {args.store} lacks runs that they ask for, which `{command}` trains.")
     if any(c.judged for verdict in verdicts for c in verdict.comparisons):
         say(f"Where a rule goes by p, better and worse mean at most {LEVEL}, on one side: see docs/claims.md.")

@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from dst_lab.cli.options import add_store, add_where, read_path
@@ -10,7 +10,7 @@ from dst_lab.cli.terminal import say
 from dst_lab.records import Reader, field, setting_key, versions
 from dst_lab.records.export import export
 from dst_lab.records.fields import chosen, described, parse
-from dst_lab.store import Run, Store
+from dst_lab.store import Store
 
 MOST_LISTED = 50
 
@@ -121,13 +121,6 @@ def _merge(args: argparse.Namespace) -> int:
     return 0
 
 
-def _check_inequalities(runs: Sequence[Run], where: Sequence[str]) -> None:
-    """Raise for an inequality that spares no run: it may be a slip of the pen, and what it was to spare is removed."""
-    for one in parse(where):
-        if one.sign == "!=" and not any(one.equals(field(run, one.field)) for run in runs):
-            raise ValueError(f"every run fits {one.field}!={one.text}, since none has this value")
-
-
 def _list(lines: Iterable[str]) -> None:
     """The lines, of very many the first."""
     lines = list(lines)
@@ -143,8 +136,10 @@ def _rm(args: argparse.Namespace) -> int:
     with Store.open(args.store, write=True, create=False) as store:
         named = {run.id: run for run in map(store.find, args.runs)} if args.runs else {}
         runs = list(named.values()) or chosen(store.runs(), args.where)
-        if args.where:
-            _check_inequalities(store.runs(), args.where)
+        for one in parse(args.where):
+            # An inequality that spares no run may be a slip of the pen, and what it was to spare would be removed.
+            if one.sign == "!=" and not any(one.equals(field(run, one.field)) for run in store.runs()):
+                raise ValueError(f"every run fits {one.field}!={one.text}, since none has this value")
         if args.yes:
             say(f"{store.remove([run.id for run in runs])} runs removed from {args.store}")
             return 0
