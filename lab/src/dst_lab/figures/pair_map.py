@@ -10,8 +10,8 @@ from dst_lab.figures.heat_map import fence
 from dst_lab.figures.style import HEIGHT, MAP, Drawn, listing, number, panels, safe
 from dst_lab.figures.sweeps import flat
 from dst_lab.records import Setting
-from dst_lab.runs import complete
 from dst_lab.records.fields import by_size
+from dst_lab.runs import complete
 
 
 def pair_map(settings: Sequence[Setting], down: str, across: str, others: Sequence[str], where: str) -> Drawn:

@@ -90,8 +90,7 @@ def of_group(group: Group, name: str) -> Sweep:
     every, others = [flat(complete(one.config)) for one in settings], flat(complete(first.config))
     others = {key: value for key, value in others.items() if len({repr(one.get(key)) for one in every}) > 1}
     held = ", ".join(f"{key} {value}" for key, value in others.items() if key not in (*taus, "lr"))
-    rate, seeds = complete(first.config).get("lr"), f"{first.seeds} seeds".strip()
-    return Sweep(group.runs_of(largest), rate, seeds=seeds, held=held)
+    return Sweep(group.runs_of(largest), complete(first.config).get("lr"), seeds=first.seeds_text, held=held)
 
 
 def flat(config: Mapping[str, Any]) -> dict[str, Any]:

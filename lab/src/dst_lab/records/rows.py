@@ -79,6 +79,11 @@ class Setting:
         return values(self.rows, metric, at)
 
     @property
+    def seeds_text(self) -> str:
+        """Which seeds, in words: "search seeds", or "seeds"."""
+        return f"{self.seeds} seeds".strip()
+
+    @property
     def look(self) -> Look:
         """The card of its estimator."""
         return estimator(str(self.config["estimator"]["name"]))
