@@ -61,13 +61,6 @@ def test_tau_f_zero_is_the_argmax(zero: object) -> None:
     assert torch.equal(dst.binary.decoupled(logits, tau_f=zero, tau_b=1.0), (logits > 0).float())
 
 
-def test_tau_f_zero_elementwise_inside_a_tensor(generator: torch.Generator) -> None:
-    tau_f = torch.tensor([0.0, 1.0]).view(2, 1, 1)
-    z = dst.categorical.decoupled(LOGITS.expand(2, N, 5), tau_f=tau_f, tau_b=1.0, generator=generator)
-    assert torch.equal(z[0].mean(0), torch.tensor([0.0, 0.0, 0.0, 1.0, 0.0]))
-    assert within_5_standard_errors(z[1].double().mean(0), LOGITS.double().softmax(-1), N)
-
-
 def test_tau_f_zero_as_a_float_draws_nothing(generator: torch.Generator) -> None:
     before = generator.get_state()
     dst.categorical.decoupled(LOGITS, tau_f=0.0, tau_b=1.0, generator=generator)

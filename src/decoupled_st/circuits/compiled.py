@@ -1,7 +1,6 @@
 """A circuit as machine code: `engine.c` compiled by the system's compiler, loaded, and given the circuit's gates."""
 
 import ctypes
-import time
 import warnings
 from functools import cache, partial
 from importlib.resources import files
@@ -87,13 +86,11 @@ class CompiledCircuit:
         circuit: what it computes.
         backend: "c" or "torch".
         threads: how many share a call's images.
-        seconds: how long it took to make.
     """
 
     def __init__(self, circuit: "Circuit", library: ctypes.CDLL | None, threads: int) -> None:
         self.circuit, self.threads = circuit, threads
         self.backend = "torch" if library is None else "c"
-        self.seconds = 0.0
         self._program = None if library is None else Program(schedule(circuit), library)
 
     def __call__(self, bits: Any) -> Any:
@@ -116,7 +113,6 @@ def compile_circuit(circuit: "Circuit", *, threads: int | None, compiler: str | 
     count = torch.get_num_threads() if threads is None else whole_number(threads)
     if count is None or count < 1:
         raise ValueError(f"threads must be a whole number of at least 1, got {threads!r}")
-    started = time.perf_counter()
     loaded = None
     try:
         loaded = library(find_compiler(compiler))
@@ -124,9 +120,7 @@ def compile_circuit(circuit: "Circuit", *, threads: int | None, compiler: str | 
         if strict or compiler is not None:
             raise
         warnings.warn(f"{error}; the circuit runs in torch, which is slower", RuntimeWarning, stacklevel=3)
-    compiled = CompiledCircuit(circuit, loaded, count)
-    compiled.seconds = time.perf_counter() - started
-    return compiled
+    return CompiledCircuit(circuit, loaded, count)
 
 
 @cache

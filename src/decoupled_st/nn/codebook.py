@@ -14,7 +14,6 @@ from decoupled_st.estimators import Estimator, IdentitySTE, check_estimator
 from decoupled_st.estimators.contract import check_float
 from decoupled_st.estimators.spec import registered
 from decoupled_st.estimators.surrogate import scattered
-from decoupled_st.kernels import recomputed
 from decoupled_st.kernels.reruns import is_run_again, write
 from decoupled_st.nn.chooser import check_deterministic, check_grad_scale, one_node
 from decoupled_st.nn.moving import MovingMeans, means_of_tokens, random_rows
@@ -215,12 +214,11 @@ class Codebook(Quantiser):
         if not self.tokens.is_identity or self.means is not None or token_mask is not None:
             valid = self._valid(rows, token_mask)
         z = self._split(rows if valid is None else self._inward(rows, valid, measure=self.training))
-        counts = self.training and not recomputed()
-        if self.means is not None and counts and valid is not None:
+        if self.training and self.means is not None and valid is not None:
             self.means.advance(self.weight.view(self.heads, self.codes, -1), self._flat(z), valid.reshape(-1))
         q, index = self._choose(z, rows.dtype, mask, generator=generator, seed=seed)
         chosen = index if valid is None else self._of_tokens(index, valid)
-        if counts:
+        if self.training:
             self._count_pass(z, chosen)
         loss_z = z if loss_x is None else self._split(self._rows(loss_x))
         if loss_x is not None and valid is not None:

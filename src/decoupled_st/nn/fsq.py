@@ -6,7 +6,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from decoupled_st.kernels import recomputed
 from decoupled_st.nn.chooser import one_node
 from decoupled_st.nn.quantiser import Quantised, Quantiser, check_codes, check_size
 from decoupled_st.nn.tokens import Tokens
@@ -76,17 +75,10 @@ class FSQ(Quantiser):
         u = self._bounded(self._inward(rows, valid, measure=False))
         whole = u.detach().round()
         index = self._number(whole).where(valid, -1)
-        if self.training and not recomputed():
+        if self.training:
             self._add_usage(self._count(index))
         q = (whole + (u - u.detach())) / (self.levels // 2)
         return Quantised(self._outward(q, valid, token_mask), index, q.new_zeros(()))
-
-    @torch.no_grad()
-    def encode(self, x: Tensor) -> Tensor:
-        """The index of each vector."""
-        rows = self._rows(x)
-        valid = self._valid(rows, None)
-        return self._number(self._bounded(self._inward(rows, valid, measure=False)).round()).where(valid, -1)
 
     def decode(self, index: Tensor) -> Tensor:
         """The vectors of an index, in the shape that x had."""
@@ -102,6 +94,9 @@ class FSQ(Quantiser):
         half = (self.levels - 1) * (1 + _ROOM) / 2
         offset = torch.where(self.levels % 2 == 0, 0.5, 0.0).to(z.dtype)
         return torch.tanh(z + torch.atanh(offset / half)) * half - offset
+
+    def _nearest(self, z: Tensor) -> Tensor:
+        return self._number(self._bounded(z).round())
 
     def _number(self, whole: Tensor) -> Tensor:
         return ((whole.long() + self.levels // 2) * self._places()).sum(-1)

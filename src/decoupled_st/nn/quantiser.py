@@ -40,6 +40,17 @@ class Quantiser(nn.Module):
         self.codes, self.dim, self.heads, self.axis = codes, dim, heads, check_dim(axis, "axis")
         self.tokens = tokens
 
+    @torch.no_grad()
+    def encode(self, x: Tensor) -> Tensor:
+        """The index of the nearest code of each vector."""
+        rows = self._rows(x)
+        valid = self._valid(rows, None)
+        return self._nearest(self._inward(rows, valid, measure=False)).where(valid, -1)
+
+    def _nearest(self, z: Tensor) -> Tensor:
+        """The index of the nearest code of each of the tokens [..., width]."""
+        raise NotImplementedError
+
     def perplexity(self) -> Tensor:
         """The effective number of codes in `usage`, from 1 to `codes`; per head where there are several."""
         share = self.usage.double() / self.usage.sum(-1, keepdim=True).clamp(min=1)

@@ -5,7 +5,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from decoupled_st import codebook
-from decoupled_st.kernels import recomputed
 from decoupled_st.nn.chooser import one_node
 from decoupled_st.nn.quantiser import Quantised, Quantiser, check_codes, check_size, squared_error
 from decoupled_st.nn.tokens import Tokens
@@ -84,16 +83,9 @@ class SimVQ(Quantiser):
         chosen = self.transform(self.frozen[index.clamp(min=0)])
         loss = squared_error(z.detach(), chosen, valid) + self.commitment * squared_error(z, chosen.detach(), valid)
         index = index.where(valid, -1)
-        if self.training and not recomputed():
+        if self.training:
             self._add_usage(self._count(index))
         return Quantised(self._outward(rotated(z, chosen), valid, token_mask), index, loss)
-
-    @torch.no_grad()
-    def encode(self, x: Tensor) -> Tensor:
-        """The index of the nearest code of each vector."""
-        rows = self._rows(x)
-        valid = self._valid(rows, None)
-        return self._nearest(self._inward(rows, valid, measure=False)).where(valid, -1)
 
     def decode(self, index: Tensor) -> Tensor:
         """The vectors of an index, in the shape that x had; gradients go to W."""

@@ -159,7 +159,6 @@ ESTIMATOR = dst.Decoupled(tau_f=0.1, tau_b=2.0)
         (lambda: stack(4, 6, classes=4), ValueError, "6 outputs do not divide into 4"),
         (lambda: nn.Sequential(*stack(4, 4), dst.nn.Thermometer([0.5])), TypeError, "layer 1 .* is Thermometer"),
         (lambda: nn.Sequential(), ValueError, "no LogicLayer"),
-        (lambda: nn.Sequential(dst.nn.GroupSum(2)), ValueError, "no LogicLayer"),
         (lambda: changed(hook), ValueError, "layer 0 of the network has forward hooks"),
         (lambda: changed(patch), ValueError, "layer 0 of the network has a `forward` of its own"),
         (
@@ -180,10 +179,7 @@ def test_what_is_no_logic_network_is_refused(network, error: type[Exception], me
     ("call", "message"),
     [
         (lambda c: c(torch.zeros(2, 5)), r"takes 4 inputs, got bits of shape \(2, 5\)"),
-        (lambda c: c(torch.tensor(1.0)), "takes 4 inputs"),
         (lambda c: c(torch.tensor([0.0, 1.0, 0.5, 0.0])), "bits must be 0 or 1, got 0.5"),
-        (lambda c: c(torch.tensor([0.0, 1.0, float("nan"), 0.0])), "bits must be 0 or 1, got nan"),
-        (lambda c: c(torch.tensor([0, 1, 255, 0], dtype=torch.uint8)), "bits must be 0 or 1, got 255"),
         (lambda c: c.compile()(torch.full((3, 4), 2)), "bits must be 0 or 1, got 2"),
         (lambda c: c.replace(meaning="bits").winner(), "found among class scores, and this circuit gives bits"),
         (lambda c: c.replace(gates=torch.full_like(c.gates, 16)), "numbered from 0 to 15"),
@@ -194,8 +190,6 @@ def test_what_is_no_logic_network_is_refused(network, error: type[Exception], me
         (lambda c: c.replace(input_names=("a", "b", "c", "d e")), "got 'd e'"),
         (lambda c: c.replace(classes=4), "6 outputs do not divide into 4"),
         (lambda c: c.replace(meaning="winner", outputs=torch.zeros(32).long()), "at most 31 bits, got 32"),
-        (lambda c: c.replace(meaning="sum"), "meaning must be one of bits, scores, winner"),
-        (lambda c: c.replace(tau=0.0), "tau must be a finite float above 0"),
         (lambda c: from_network(stack(4, 4), input_names=["a"]), "network's 4 inputs, got 1 names"),
     ],
 )

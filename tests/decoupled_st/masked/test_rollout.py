@@ -321,14 +321,6 @@ def test_a_mask_for_each_position_or_each_sample() -> None:
     )
 
 
-def test_an_empty_batch() -> None:
-    model, state = Network(), dst.masked.start(0, L, K, dtype=torch.float64)
-    for through in ("tokens", "all"):
-        out = dst.masked.rollout(model, state, 3, DECOUPLED, through=through, reference=model)
-        assert out.x0.shape == (0, L, K)
-        assert out.log_prob.shape == out.kl.shape == (0,)
-
-
 @pytest.mark.parametrize("through", ["tokens", "all"])
 def test_nothing_to_draw(through: str) -> None:
     state = dst.masked.from_ids(torch.tensor([[0, 1, 1]]), K, dtype=torch.float64)

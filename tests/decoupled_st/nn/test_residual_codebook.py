@@ -132,7 +132,7 @@ def test_residual_stages_share_the_projection_and_revive(dropout: bool) -> None:
         left = left - stage.decode(number)
         errors.append(left.square().mean().item())
     assert errors[2] < 0.6 * errors[1] < 0.36 * errors[0]
-    book.train().reset_usage()
+    book.train()
     for step in range(250):
         book(tokens(5 * 40, step).reshape(5, 40, D).movedim(-1, 1))
     book.reset_usage()

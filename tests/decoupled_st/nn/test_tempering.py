@@ -1,6 +1,5 @@
 """Modules whose temperatures a rule sets."""
 
-import copy
 import math
 import warnings
 import weakref
@@ -91,16 +90,6 @@ def test_statistics_move_in_training_alone() -> None:
         assert not changed(module, before)
         trained(module.train(), x)
         assert changed(module, before)
-
-
-def test_statistics_are_in_the_state_dict_and_come_back() -> None:
-    for module, x in modules():
-        trained(module, x)
-        again = copy.deepcopy(module)
-        again.tempering.reset_parameters()
-        assert changed(again, statistics(module))
-        again.load_state_dict(module.state_dict())
-        assert not changed(again, statistics(module))
 
 
 def test_no_batch_is_kept_alive() -> None:

@@ -143,15 +143,6 @@ def test_rare_gates_are_drawn() -> None:
         assert abs(count - rounds * n * p) < 5 * (rounds * n * p) ** 0.5
 
 
-def test_neighbours_draw_apart() -> None:
-    """Neurons with equal logits choose independently: of 100,000 pairs, one in four alike where two gates are even."""
-    logits = torch.full((200_000, 16), -100.0)
-    logits[:, :4] = 0.0
-    gates = choose(logits, 1.0, 1.0, 1.0, torch.Generator().manual_seed(2)).argmax(-1).view(-1, 2)
-    alike = (gates[:, 0] == gates[:, 1]).double().sum().item()
-    assert abs(alike - 25_000) < 5 * (100_000 * 0.25 * 0.75) ** 0.5
-
-
 @pytest.mark.parametrize(("spread", "again"), [(1.0, False), (30.0, False), (6.0, True)])
 def test_the_choice_has_the_gradient_of_its_surrogate(spread: float, again: bool) -> None:
     """To 2e-5 of each gate's share, however small that is; below 1e-37 float32 ends."""
