@@ -214,11 +214,11 @@ class Circuit:
         `.c`: standalone C and its header, `-DCIRCUIT_MAIN` for a program. `.v`: Verilog; `pipelined=True` puts
         registers after every level, `testbench=True` writes one next to it. `.aag`, `.aig`: AIGER, ASCII and binary.
         `.json`. `load` reads AIGER and JSON. The module and the functions in C are named `circuit_` and the file's
-        stem.
+        stem. Files are complete or not there at all.
         """
         from decoupled_st.circuits.formats import files
 
-        files.write_all(files.contents(self, path, **options))
+        files.replace_all(files.contents(self, path, **options))
 
     def replace(self, **changes: Any) -> "Circuit":
         """The circuit with some of its fields changed."""

@@ -74,7 +74,7 @@ class LoopedCircuit:
             text = c.program(target.stem, repr(self), self._schedule(), meaning, self.tau)
         else:
             raise ValueError(f"a circuit with loops is written as .c or .v, a testbench as .v, got {str(target)!r}")
-        files.write_all({target.with_name(name): content for name, content in text.items()})
+        files.replace_all({target.with_name(name): content for name, content in text.items()})
 
     def _stream(self, stem: str, testbench: bool) -> Mapping[str, str]:
         sizes = [(layer.height, layer.width, layer.kernel) for layer in self._layers[1:]]

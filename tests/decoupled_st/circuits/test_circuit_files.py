@@ -1,4 +1,4 @@
-"""Circuits as files: what is written is read back, what is damaged is refused."""
+"""Circuits as files: what is written is read back, what is damaged is refused, nothing is half-written."""
 
 import json
 
@@ -111,6 +111,23 @@ def test_a_cut_off_file_is_refused_wherever_it_ends(tmp_path) -> None:
             path.write_bytes(whole[:length])
             with pytest.raises(ValueError, match="net"):
                 load(path)
+
+
+def test_nothing_is_half_written(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    circuit = from_network(stack(4, 6))
+    for name in ("net.json", "net.c", "net.h"):
+        (tmp_path / name).write_text("before")
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    for name in ("net.json", "net.c"):
+        with pytest.raises(OSError, match="cannot be written: No space left on device"):
+            circuit.write(tmp_path / name)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(
+        ("net.json", "net.c", "net.h"), "before"
+    )
 
 
 @pytest.mark.parametrize(

@@ -250,3 +250,21 @@ def test_a_missing_code_is_nan_where_the_index_is_not_looked_at() -> None:
         vectors = decode(index).detach().view(3, 2, 2)
         assert torch.equal(vectors.isnan().any(-1), index < 0)
         assert torch.equal(vectors[2], torch.stack([module.weight[0, 1], module.weight[1, 2]]).detach())
+
+
+@pytest.mark.parametrize("change", ["initialise", "revive"])
+def test_codes_that_are_written_between_forward_and_backward(change: str) -> None:
+    """Refused where the gradient needs the codes of the pass, and right where it does not."""
+    for estimator, losses in ((ARGMAX, []), (dst.IdentitySTE(), ["commitment", "codebook"])):
+        book = dst.nn.Codebook(16, 6, estimator, metric="l2", losses=losses)
+        x = torch.randn(20, 6, requires_grad=True)
+        q, index, found = book(x)
+        before = book.weight.detach().clone()
+        book.idle.fill_(9)
+        book.initialise(x) if change == "initialise" else book.revive(5)
+        if estimator is ARGMAX:
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                q.sum().backward()
+            continue
+        (to_x,) = torch.autograd.grad(q.sum() + found["commitment"], x)
+        torch.testing.assert_close(to_x, 1 + 2 * (x.detach() - before[index]) / x.numel())

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.nn.utils import prune
 
 import decoupled_st as dst
 
@@ -42,6 +43,21 @@ def test_codes_that_are_parametrised_are_initialised_and_revived(heads: int) -> 
     assert not optimiser.state[directions]["exp_avg"].any()
     if heads == 1:  # with more, one length is shared by all codes of a head
         assert not optimiser.state[lengths]["exp_avg"].any()
+
+
+def test_codes_that_a_hook_makes_again_cannot_be_set() -> None:
+    """The hook of a pruned parameter forgets what was set: all that sets codes is refused."""
+    module = dst.nn.Codebook(16, 6, dst.Decoupled(tau_f=0.0, tau_b=1.0))
+    prune.random_unstructured(module, "weight", amount=0.25)
+    x = torch.randn(40, 6)
+    module(x)
+    module.idle.fill_(9)
+    for change in (lambda: module.initialise(x), lambda: module.revive(5), module.reset_parameters):
+        with pytest.raises(RuntimeError, match="'weight' of this Codebook is no parameter any more"):
+            change()
+    assert (module.idle == 9).all()
+    prune.remove(module, "weight")
+    assert module.revive(5) == 16
 
 
 def test_parametrised_codes_begin_anew() -> None:

@@ -1,7 +1,9 @@
-"""Which format a path means."""
+"""Which format a path means, and files that are complete or not there at all."""
 
 import os
+import secrets
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -60,10 +62,24 @@ def write_images(path: str | os.PathLike[str], bits: Tensor) -> None:
     if not isinstance(bits, Tensor) or bits.dim() != 2:
         raise ValueError("bits must be a tensor [images, inputs]")
     rows = check_bits(bits, bits.shape[-1])
-    Path(path).write_bytes(b"".join(bytes(row) + b"\n" for row in (rows + ord("0")).tolist()))
+    replace_all({Path(path): b"".join(bytes(row) + b"\n" for row in (rows + ord("0")).tolist())})
 
 
-def write_all(contents: Mapping[Path, Content]) -> None:
-    """Write every file."""
-    for target, content in contents.items():
-        target.write_bytes(content.encode() if isinstance(content, str) else content)
+def replace_all(contents: Mapping[Path, Content]) -> None:
+    """Write every file under another name first, then put all in place; what fails leaves nothing behind."""
+    mark = f".{secrets.token_hex(4)}.part"
+    parts = {target: target.with_name(target.name + mark) for target in contents}
+    try:
+        for target, content in contents.items():
+            with parts[target].open("xb") as file:
+                file.write(content.encode() if isinstance(content, str) else content)
+                file.flush()
+                os.fsync(file.fileno())
+        for target, part in parts.items():
+            part.replace(target)
+    except OSError as error:
+        raise OSError(error.errno, f"{', '.join(map(str, contents))} cannot be written: {error.strerror}") from error
+    finally:
+        for part in parts.values():
+            with suppress(OSError):
+                part.unlink(missing_ok=True)

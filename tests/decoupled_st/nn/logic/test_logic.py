@@ -5,6 +5,7 @@ import itertools
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.nn.utils import prune
 
 import decoupled_st as dst
 from decoupled_st.nn.logic.gates import GATES, truth_table
@@ -167,12 +168,16 @@ def test_from_the_meta_device() -> None:
     assert by_hand(torch.rand(3, 8)).dtype == torch.float64
 
 
-def test_parametrised_logits_begin_anew_with_their_wiring() -> None:
+def test_parametrised_logits_begin_anew_with_their_wiring_and_pruned_ones_refuse() -> None:
     layer = dst.nn.LogicLayer(8, 16, dst.IdentitySTE())
     torch.nn.utils.parametrizations.weight_norm(layer, "logits")
     layer.reset_parameters(torch.Generator().manual_seed(0))
     fresh = dst.nn.LogicLayer(8, 16, dst.IdentitySTE(), generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(layer.logits, fresh.logits)
+    assert torch.equal(layer.wiring, fresh.wiring)
+    prune.random_unstructured(fresh, "logits", amount=0.25)
+    with pytest.raises(RuntimeError, match="'logits' of this LogicLayer is no parameter any more"):
+        fresh.reset_parameters()
     assert torch.equal(layer.wiring, fresh.wiring)
 
 
