@@ -14,11 +14,10 @@ from decoupled_st.estimators import Estimator, IdentitySTE, check_estimator
 from decoupled_st.estimators.contract import check_float
 from decoupled_st.estimators.spec import registered
 from decoupled_st.estimators.surrogate import scattered
-from decoupled_st.kernels.reruns import is_run_again, write
+from decoupled_st.kernels import is_run_again, write
 from decoupled_st.nn.chooser import check_deterministic, check_grad_scale, one_node
 from decoupled_st.nn.moving import MovingMeans, means_of_tokens, random_rows
-from decoupled_st.nn.quantiser import Quantised, Quantiser, check_codes, check_size, squared_error
-from decoupled_st.nn.replicas import broadcast_from_first
+from decoupled_st.nn.quantiser import Quantised, Quantiser, broadcast_from_first, check_codes, check_size, squared_error
 from decoupled_st.nn.settable import check_settable, keep
 from decoupled_st.nn.tokens import Tokens
 from decoupled_st.temperatures import Rule, Tempered

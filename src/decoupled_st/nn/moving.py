@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from decoupled_st.kernels.reruns import is_run_again, write
-from decoupled_st.nn.replicas import broadcast_from_first, is_one_of_several, sum_over_replicas
+from decoupled_st.kernels import is_run_again, write
+from decoupled_st.nn.quantiser import broadcast_from_first, is_one_of_several, sum_over_replicas
 
 DECAY = 0.99
 """How much of a mean and of a count a pass keeps, at least."""

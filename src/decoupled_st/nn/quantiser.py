@@ -1,16 +1,21 @@
-"""What the quantisers have in common: vectors in, codes out, and counts of what was chosen."""
+"""What the quantisers have in common: vectors in, codes out, and counts of what was chosen, in all processes of a
+data-parallel training together."""
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
+import torch.distributed
 from torch import Tensor, nn
 
 from decoupled_st.codebook.inputs import check_index
 from decoupled_st.estimators.contract import whole_number
-from decoupled_st.kernels.reruns import is_run_again, write
+from decoupled_st.kernels import is_run_again, write
 from decoupled_st.nn.chooser import check_dim
-from decoupled_st.nn.replicas import sum_over_replicas
-from decoupled_st.nn.tokens import Tokens
+
+if TYPE_CHECKING:
+    from decoupled_st.nn.tokens import Tokens
+if torch.distributed.is_available():
+    from torch.distributed.nn.functional import all_reduce
 
 
 class Quantised(NamedTuple):
@@ -35,7 +40,7 @@ class Quantiser(nn.Module):
 
     usage: Tensor
 
-    def __init__(self, codes: int, dim: int, tokens: Tokens, *, heads: int = 1, axis: int = -1) -> None:
+    def __init__(self, codes: int, dim: int, tokens: "Tokens", *, heads: int = 1, axis: int = -1) -> None:
         super().__init__()
         self.codes, self.dim, self.heads, self.axis = codes, dim, heads, check_dim(axis, "axis")
         self.tokens = tokens
@@ -142,3 +147,33 @@ def check_codes(codes: object) -> int:
     if size >= 2**31:
         raise ValueError(f"there may be at most 2^31 - 1 codes, got {size}: use heads or residual stages")
     return size
+
+
+def sum_over_replicas(counts: Tensor) -> Tensor:
+    """The sum over all processes, or the counts themselves where there is one."""
+    if is_one_of_several():
+        counts = counts.contiguous()
+        torch.distributed.all_reduce(counts)
+    return counts
+
+
+def broadcast_from_first(values: Tensor) -> Tensor:
+    """The first process's values in all of them."""
+    if is_one_of_several():
+        values = values.contiguous()
+        torch.distributed.broadcast(values, src=0)
+    return values
+
+
+def sum_with_gradient(values: Tensor) -> Tensor:
+    """The sum over all processes, through which gradients flow to each."""
+    if is_one_of_several():
+        total: Tensor = all_reduce(values.contiguous())  # type: ignore[no-untyped-call]
+        return total
+    return values
+
+
+def is_one_of_several() -> bool:
+    """True where other processes train the same network."""
+    distributed = torch.distributed
+    return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1

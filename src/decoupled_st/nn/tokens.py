@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from decoupled_st.kernels.reruns import is_run_again, write
-from decoupled_st.nn.replicas import sum_with_gradient
+from decoupled_st.kernels import is_run_again, write
+from decoupled_st.nn.quantiser import sum_with_gradient
 
 _MOMENTUM = 0.1
 _LEAST = 1e-10

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from decoupled_st import kernels
 from decoupled_st.estimators.contract import check_categories, check_logits, check_mask
 from decoupled_st.estimators.surrogate import scattered
-from decoupled_st.kernels.reruns import first_value, is_run_again, write
+from decoupled_st.kernels import first_value, is_run_again, write
 
 if TYPE_CHECKING:
     from decoupled_st.temperatures.tempered import Tempered
