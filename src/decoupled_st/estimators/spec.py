@@ -154,6 +154,7 @@ def registered(name: str) -> type[Estimator]:
     """The class of the estimator of this name.
 
     Example:
+        >>> import torch
         >>> registered("decoupled").temperatures()
         ('tau_f', 'tau_b')
         >>> registered("decoupled").functions["binary"](torch.tensor([2.0]), tau_f=torch.zeros(1), tau_b=1.0)
