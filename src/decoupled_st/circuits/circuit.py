@@ -236,5 +236,10 @@ def is_name(name: object) -> bool:
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 
+def identifier(stem: str) -> str:
+    """A file's stem as a name that C and Verilog take: behind `circuit_`, since both reserve many words."""
+    return "circuit_" + re.sub(r"\W", "_", stem, flags=re.ASCII)
+
+
 def _within(values: Tensor, end: int) -> bool:
     return bool(((values >= 0) & (values < end)).all())

@@ -59,19 +59,16 @@ class Scores:
         if mask is not None:
             bias = torch.zeros(mask.shape, dtype=dtype, device=codes.device) if bias is None else bias
             bias = bias.masked_fill(~mask, -math.inf)
-        row_scale, code_scale = (_reciprocal_lengths(t, dtype) if metric == "cosine" else None for t in (x, codes))
+        row_scale = code_scale = None
+        if metric == "cosine":
+            lengths = [_squares(vectors, dtype).sqrt() for vectors in (x, codes)]
+            row_scale, code_scale = (of.reciprocal().masked_fill(of == 0, 0.0) for of in lengths)
         return cls(x, codes, metric, row_scale, code_scale, bias, mask is not None)
 
     def head(self, h: int) -> "Scores":
-        return Scores(
-            self.x[:, h],
-            self.codes[h],
-            self.metric,
-            None if self.row_scale is None else self.row_scale[:, h],
-            None if self.code_scale is None else self.code_scale[h],
-            None if self.bias is None else self.bias[h],
-            self.masked,
-        )
+        row_scale = None if self.row_scale is None else self.row_scale[:, h]
+        code_scale, bias = (None if of is None else of[h] for of in (self.code_scale, self.bias))
+        return Scores(self.x[:, h], self.codes[h], self.metric, row_scale, code_scale, bias, self.masked)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -171,12 +168,6 @@ def _centred(x: Tensor, codes: Tensor, metric: str) -> tuple[Tensor, Tensor]:
     if middle.device.type == "cpu" and not kernels.traced() and not middle.any():
         return x, codes
     return x - middle, codes - middle.unsqueeze(1)
-
-
-def _reciprocal_lengths(vectors: Tensor, dtype: torch.dtype) -> Tensor:
-    """1 / |v| of each row, 0 for the zero vector."""
-    lengths = _squares(vectors, dtype).sqrt()
-    return lengths.reciprocal().masked_fill(lengths == 0, 0.0)
 
 
 def _squares(vectors: Tensor, dtype: torch.dtype) -> Tensor:

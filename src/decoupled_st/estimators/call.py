@@ -13,7 +13,7 @@ import functools
 import inspect
 import math
 from collections.abc import Callable
-from typing import Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,6 +24,11 @@ from decoupled_st.estimators import noise as noises
 from decoupled_st.estimators import surrogate
 from decoupled_st.estimators.contract import check, check_categories, check_logits, check_scale, to_compute
 from decoupled_st.estimators.surrogate import Temperature
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack as Unpack
+else:
+    Unpack = Any  # for type checkers alone: annotations with it are strings
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -1,17 +1,14 @@
 """Clipped identity: the gradient passes where the logit is small, and for categories where sparsemax is above 0."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from decoupled_st.estimators.call import BinaryOptions, Call, CategoricalOptions, exported
+from decoupled_st.estimators.call import BinaryOptions, Call, CategoricalOptions, Unpack, exported
 from decoupled_st.estimators.spec import FORWARD, TEMPERATURE, Estimator, register
 from decoupled_st.estimators.surrogate import Temperature, emit, temper
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 @exported("decoupled_st.categorical.clipped_ste")

@@ -1,16 +1,13 @@
 """Decoupled ST: the sample at one temperature, the gradient at another."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
-from decoupled_st.estimators.call import BinaryOptions, Call, CategoricalOptions, exported
+from decoupled_st.estimators.call import BinaryOptions, Call, CategoricalOptions, Unpack, exported
 from decoupled_st.estimators.spec import FORWARD, TEMPERATURE, Estimator, register
 from decoupled_st.estimators.surrogate import Temperature
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 @exported("decoupled_st.categorical.decoupled")

@@ -2,19 +2,16 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from decoupled_st.estimators import surrogate
-from decoupled_st.estimators.call import BinaryOptions, Call, CategoricalOptions, exported
+from decoupled_st.estimators.call import BinaryOptions, Call, CategoricalOptions, Unpack, exported
 from decoupled_st.estimators.contract import is_number
 from decoupled_st.estimators.spec import TEMPERATURE, Estimator, register
 from decoupled_st.estimators.surrogate import Temperature
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 @exported("decoupled_st.categorical.gapped_ste")

@@ -3,20 +3,17 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
 from decoupled_st.estimators import surrogate
-from decoupled_st.estimators.call import BinaryOptions, Call, CategoricalOptions, exported
+from decoupled_st.estimators.call import BinaryOptions, Call, CategoricalOptions, Unpack, exported
 from decoupled_st.estimators.noise import draw
 from decoupled_st.estimators.spec import TEMPERATURE, Estimator, register
 from decoupled_st.estimators.surrogate import Temperature
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 @exported("decoupled_st.categorical.gumbel_rao")

@@ -1,16 +1,13 @@
 """Straight-Through Gumbel-Softmax: sample at temperature 1, gradient at the perturbed logits."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
-from decoupled_st.estimators.call import BinaryOptions, Call, CategoricalOptions, exported
+from decoupled_st.estimators.call import BinaryOptions, Call, CategoricalOptions, Unpack, exported
 from decoupled_st.estimators.spec import TEMPERATURE, Estimator, register
 from decoupled_st.estimators.surrogate import Temperature
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 @exported("decoupled_st.categorical.gumbel_ste")

@@ -1,16 +1,13 @@
 """Identity STE: the argmax forward, the gradient unchanged."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
-from decoupled_st.estimators.call import BinaryOptions, Call, CategoricalOptions, exported
+from decoupled_st.estimators.call import BinaryOptions, Call, CategoricalOptions, Unpack, exported
 from decoupled_st.estimators.spec import Estimator, register
 from decoupled_st.estimators.surrogate import emit, temper
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 @exported("decoupled_st.categorical.identity_ste")

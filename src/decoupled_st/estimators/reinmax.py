@@ -2,19 +2,16 @@
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from decoupled_st.estimators import surrogate
-from decoupled_st.estimators.call import BinaryOptions, Call, CategoricalOptions, exported
+from decoupled_st.estimators.call import BinaryOptions, Call, CategoricalOptions, Unpack, exported
 from decoupled_st.estimators.contract import check_float
 from decoupled_st.estimators.spec import TEMPERATURE, Estimator, register
 from decoupled_st.estimators.surrogate import Temperature
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 WHY = "the estimator needs a distribution, not the argmax"
 

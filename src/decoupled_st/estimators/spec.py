@@ -3,15 +3,12 @@
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor
 
-from decoupled_st.estimators.call import BinaryOptions, CategoricalOptions
+from decoupled_st.estimators.call import BinaryOptions, CategoricalOptions, Unpack
 from decoupled_st.estimators.contract import check_float
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 FORWARD: Mapping[str, Any] = {"temperature": True, "check": lambda name, value: check_float(name, value, zero=True)}
 """Metadata of a field: a temperature that may be 0, the argmax."""

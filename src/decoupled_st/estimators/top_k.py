@@ -2,18 +2,14 @@
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from decoupled_st.estimators import decoupled
-from decoupled_st.estimators.call import Call, CategoricalOptions, exported
+from decoupled_st.estimators.call import Call, CategoricalOptions, Unpack, exported
 from decoupled_st.estimators.contract import whole_number
 from decoupled_st.estimators.surrogate import Temperature, emit, temper
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 _STEPS = 10
 """Newton steps of `_included`. In float64 they leave a sum within 1e-4 of k where logits lie 200 apart, and within

@@ -164,7 +164,10 @@ def _circuit(
     if any(x < 2 for x in used):
         node[0] = inputs  # the constant as a gate
         new.append((0, 0, 0))
-    for own, a, b in _in_order(ands):
+    of = {own: (own, a, b) for own, a, b in ands}
+    seen = {own: {literal for literal in (a & ~1, b & ~1) if literal in of} for own, a, b in ands}
+    # Each after those it sees: ASCII files may have them in any order.
+    for own, a, b in map(of.__getitem__, TopologicalSorter(seen).static_order()):
         gate = {(0, 0): 1, (0, 1): 2, (1, 0): 4, (1, 1): 8}[a & 1, b & 1]
         new.append((gate, node[a >> 1], node[b >> 1]))
         node[own >> 1] = inputs + len(new) - 1
@@ -177,10 +180,3 @@ def _circuit(
     gates, left, right = torch.tensor(new, dtype=torch.int64, device="cpu").reshape(-1, 3).unbind(1)
     targets = torch.tensor([shown[literal] for literal in outputs], device="cpu")
     return Circuit(gates=gates, left=left, right=right, outputs=targets, **fields)
-
-
-def _in_order(ands: list[tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
-    """Each AND after those it sees: ASCII files may have them in any order."""
-    of = {own: (own, a, b) for own, a, b in ands}
-    seen = {own: {literal for literal in (a & ~1, b & ~1) if literal in of} for own, a, b in ands}
-    return (of[own] for own in TopologicalSorter(seen).static_order())

@@ -4,9 +4,8 @@ from collections.abc import Iterable
 
 from torch import Tensor
 
-from decoupled_st.circuits.circuit import Circuit
+from decoupled_st.circuits.circuit import Circuit, identifier
 from decoupled_st.circuits.compiled import engine
-from decoupled_st.circuits.formats.names import identifier
 from decoupled_st.circuits.schedule import Schedule, layer_sizes, schedule
 
 _MAIN = """

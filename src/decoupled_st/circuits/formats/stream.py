@@ -7,9 +7,8 @@ the convolutions is a pipeline that takes a whole image at a clock.
 
 from collections.abc import Mapping, Sequence
 
-from decoupled_st.circuits.circuit import Circuit
+from decoupled_st.circuits.circuit import Circuit, identifier
 from decoupled_st.circuits.formats import verilog
-from decoupled_st.circuits.formats.names import identifier
 from decoupled_st.circuits.network import Layer
 
 _MODULES = """

@@ -7,8 +7,7 @@ reader), class 0 in the lowest bits, added up by a tree of `+`, for which synthe
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from decoupled_st.circuits.circuit import Circuit
-from decoupled_st.circuits.formats.names import identifier
+from decoupled_st.circuits.circuit import Circuit, identifier
 
 _EXPRESSIONS = (
     "1'b0", "{a} & {b}", "{a} & ~{b}", "{a}", "~{a} & {b}", "{b}", "{a} ^ {b}", "{a} | {b}",
