@@ -11,27 +11,54 @@ from dst_lab.report.verdicts import MARKS
 from results.build import table
 from results.quoted import Quoted, captions
 from studies.codebooks import CODEBOOKS
-from studies.codebooks.claims import MODELLED, SIZES, complete, judged, lead, modelled, name_of
+from studies.codebooks.claims import (
+    MODELLED,
+    SIZES,
+    SPEECH,
+    SPOKEN,
+    TASK,
+    complete,
+    judged,
+    leads,
+    modelled,
+    name_of,
+)
 from studies.codebooks.figures import LOOKS
 
 
 def quality(rows: Rows) -> str:
     """PSNR, usage and perplexity of every method at every size, and by how much ours is ahead."""
-    seeds, body = complete(rows), list[list[str]]()
+    return compared(rows, TASK, {f"K = {codes:,}": (codes, 1) for codes in SIZES}, "the three")
+
+
+def speech(rows: Rows) -> str:
+    """The same on speech, of the first stage's codes."""
+    if not complete(rows, SPEECH):
+        return "Not run yet."
+    heads = {
+        f"K = {codes:,}" + (f", {stages} stages" if stages > 1 else ""): (codes, stages) for codes, stages in SPOKEN
+    }
+    return compared(rows, SPEECH, heads, "the others")
+
+
+def compared(rows: Rows, task: str, sizes: dict[str, tuple[int, int]], others: str) -> str:
+    """The table of a task over its complete seeds, with a column for each size."""
+    seeds = complete(rows, task)
+    runs = {head: [row for row in judged(rows, *size, task) if row.run.seed in seeds] for head, size in sizes.items()}
+    body = []
     for method, (label, _, _) in LOOKS.items():
         cells = [label]
-        for codes in SIZES:
-            runs = [row for row in judged(rows, codes) if name_of(row) == method and row.run.seed in seeds]
-            psnr, usage, perplexity = ([row.last(name) for row in runs] for name in ("psnr", "usage", "perplexity"))
+        for every in runs.values():
+            own = [row for row in every if name_of(row) == method]
+            psnr, usage, perplexity = ([row.last(name) for row in own] for name in ("psnr", "usage", "perplexity"))
             spread = f" ± {stdev(psnr):.2f}" if len(psnr) > 1 else ""
-            cells.append(f"{fmean(psnr):.2f}{spread}, {100 * fmean(usage):.0f}%, {fmean(perplexity):,.0f}")
+            text = f"{fmean(psnr):.2f}{spread}, {100 * fmean(usage):.0f}%, {fmean(perplexity):,.0f}" if own else ""
+            cells.append(text)
         body.append(cells)
-    ahead = [[lead(rows, codes, seed) for seed in seeds] for codes in SIZES]
-    body.append(["ahead of the best of the three", *(between([f"{x:+.2f}" for x in sorted(of)]) for of in ahead)])
-    steps = ([f"{n:,}" for n in sorted(row.run.config["steps"] for row in judged(rows, codes))] for codes in SIZES)
-    body.append(["steps", *map(between, steps)])
-    body.append(["seeds", *[str(len(seeds))] * len(SIZES)])
-    return table(["", *(f"K = {codes:,}" for codes in SIZES)], body)
+    ahead = [between([f"{x:+.2f}" for x in sorted(leads(every, seeds))]) for every in runs.values()]
+    steps = [between([f"{n:,}" for n in sorted(row.run.config["steps"] for row in every)]) for every in runs.values()]
+    body += [[f"ahead of the best of {others}", *ahead], ["steps", *steps], ["seeds", *[str(len(seeds))] * len(runs)]]
+    return table(["", *runs], body)
 
 
 def between(values: list[str]) -> str:
@@ -51,16 +78,17 @@ def second(rows: Rows) -> str:
 
 def verdicts(rows: Rows) -> str:
     """Every question at every size, and what it rests on."""
-    body = [
-        [one.claim, one.title, f"{MARKS[one.verdict]} {one.verdict} ({one.caution})", "; ".join(one.notes)]
-        for one in CODEBOOKS.judge(rows)
-    ]
+    body = []
+    for one in CODEBOOKS.judge(rows):
+        caution = f" ({one.caution})" if one.caution else ""
+        body.append([one.claim, one.title, f"{MARKS[one.verdict]} {one.verdict}{caution}", "; ".join(one.notes)])
     return table(["", "question", "verdict", "by"], body)
 
 
 BLOCKS: dict[str, Callable[[Rows], str]] = {
     "quality": quality,
     "second": second,
+    "speech": speech,
     "verdicts": verdicts,
     "figures": lambda rows: captions(CODEBOOKS, rows),
 }

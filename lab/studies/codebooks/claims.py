@@ -6,11 +6,13 @@ from dst_lab.claims import Verdict
 from dst_lab.claims.verdict import CONTRADICTED, NOT_SUPPORTED, SUPPORTED
 from dst_lab.records import Row, Rows
 
-TASK = "cifar-tokeniser"
+TASK, SPEECH = "cifar-tokeniser", "speech-tokeniser"
 OURS, PEERS = "Codebook", ("FSQ", "FSP", "SimVQ")
 SIZES = (512, 16_384, 262_144)
 MODELLED = SIZES[:2]
 """The sizes with a second stage; at these codes must be in use, too: 640,000 test tokens cannot show more."""
+SPOKEN = ((1_024, 1), (16_384, 1), (1_024, 4))
+"""Codes and stages of the comparison on speech."""
 ASKED = 5
 """Seeds that were asked for."""
 MARGIN = 0.3
@@ -25,6 +27,7 @@ def judge(rows: Rows) -> list[Verdict]:
         *(judge_quality(rows, codes) for codes in SIZES),
         *(judge_usage(rows, codes) for codes in MODELLED),
         *(judge_rate(rows, codes) for codes in MODELLED),
+        *(judge_speech(rows, codes, stages) for codes, stages in SPOKEN),
     ]
 
 
@@ -39,10 +42,9 @@ def judge_quality(rows: Rows, codes: int) -> Verdict:
     claim = _claim("T1", codes, title, rule, judged(rows, codes), seeds)
     if not seeds:
         return claim
-    ahead = [lead(rows, codes, seed) for seed in seeds]
+    ahead = leads(judged(rows, codes), seeds)
     verdict = SUPPORTED if min(ahead) >= MARGIN else CONTRADICTED if max(ahead) < 0 else NOT_SUPPORTED
-    note = "by " + ", ".join(f"{difference:+.2f}" for difference in ahead) + " dB"
-    return replace(claim, verdict=verdict, notes=(note,))
+    return replace(claim, verdict=verdict, notes=(_by(ahead),))
 
 
 def judge_usage(rows: Rows, codes: int) -> Verdict:
@@ -82,11 +84,34 @@ def judge_rate(rows: Rows, codes: int) -> Verdict:
     return replace(claim, verdict=verdict, notes=notes)
 
 
-def _claim(name: str, codes: int, title: str, rule: str, runs: list[Row], seeds: list[int]) -> Verdict:
+def judge_speech(rows: Rows, codes: int, stages: int) -> Verdict:
+    """PSNR on the test frames of speech against the best of the others, seed by seed."""
+    rule = (
+        "PSNR of the test frames after as many steps for each run of a seed, 10,000 at most, in every seed of which "
+        "all eleven runs are there: above the best of FSQ, FSP and SimVQ, in four stages of FSQ and SimVQ; "
+        f"contradicted if below it in every one. {ASKED} seeds were asked for."
+    )
+    seeds, runs = complete(rows, SPEECH), judged(rows, codes, stages, SPEECH)
+    title = "The codebook is ahead on speech" + (f" in {stages} stages" if stages > 1 else "")
+    claim = _claim("T4" if stages == 1 else f"T4 {stages} x", codes, title, rule, runs, seeds, SPEECH)
+    if not seeds:
+        return claim
+    ahead = leads(runs, seeds)
+    verdict = SUPPORTED if min(ahead) > 0 else CONTRADICTED if max(ahead) < 0 else NOT_SUPPORTED
+    return replace(claim, verdict=verdict, notes=(_by(ahead),))
+
+
+def _by(ahead: list[float]) -> str:
+    return "by " + ", ".join(f"{difference:+.2f}" for difference in ahead) + " dB"
+
+
+def _claim(
+    name: str, codes: int, title: str, rule: str, runs: list[Row], seeds: list[int], task: str = TASK
+) -> Verdict:
     """A claim on the complete seeds, not yet judged."""
     return Verdict(
         claim=f"{name} {codes}",
-        task=TASK,
+        task=task,
         title=f"{title}, {codes:,} codes",
         rule=rule,
         missing=() if seeds else ("1 complete seeds",),
@@ -101,22 +126,26 @@ def line(first: Row, second: Row, bits: float) -> float:
     return first.last("psnr") + (second.last("psnr") - first.last("psnr")) * (bits - a) / (b - a)
 
 
-def lead(rows: Rows, codes: int, seed: int) -> float:
-    """By how many dB ours is above the best of the three."""
-    psnr = {name_of(row): row.last("psnr") for row in judged(rows, codes) if row.run.seed == seed}
-    return psnr[OURS] - max(psnr[name] for name in PEERS)
+def leads(runs: list[Row], seeds: list[int]) -> list[float]:
+    """By how many dB ours is above the best of the others in each seed, in runs of one size."""
+    psnr = {(row.run.seed, name_of(row)): row.last("psnr") for row in runs}
+    best = {seed: max(psnr[seed, name] for name in PEERS if (seed, name) in psnr) for seed in seeds}
+    return [psnr[seed, OURS] - best[seed] for seed in seeds]
 
 
-def complete(rows: Rows) -> list[int]:
-    """The seeds of which every judging run is there."""
-    there = {(name_of(row), row.run.config["codes"], row.run.seed) for size in SIZES for row in judged(rows, size)}
-    seeds = sorted({seed for _, _, seed in there})
-    return [seed for seed in seeds if all((name, size, seed) in there for name in (OURS, *PEERS) for size in SIZES)]
+def complete(rows: Rows, task: str = TASK) -> list[int]:
+    """The seeds of which every judging run of a task is there; FSP has no stages."""
+    sizes = SPOKEN if task == SPEECH else [(codes, 1) for codes in SIZES]
+    runs = {(*size, name_of(row), row.run.seed) for size in sizes for row in judged(rows, *size, task)}
+    seeds = sorted({seed for *_, seed in runs})
+    wanted = [(*size, name) for size in sizes for name in (OURS, *PEERS) if size[1] == 1 or name != "FSP"]
+    return [seed for seed in seeds if all((*one, seed) in runs for one in wanted)]
 
 
-def judged(rows: Rows, codes: int) -> list[Row]:
+def judged(rows: Rows, codes: int, stages: int = 1, task: str = TASK) -> list[Row]:
     """The judging runs of a size."""
-    return [row for row in of_part(rows, "judged") if row.run.config["codes"] == codes]
+    configs = [(row, row.run.config) for row in of_part(rows, "judged", task)]
+    return [row for row, config in configs if (config["codes"], config.get("stages", 1)) == (codes, stages)]
 
 
 def modelled(rows: Rows, name: str) -> dict[int, Row]:
@@ -124,12 +153,12 @@ def modelled(rows: Rows, name: str) -> dict[int, Row]:
     return {row.run.config["codes"]: row for row in of_part(rows, "prior") if name_of(row) == name}
 
 
-def of_part(rows: Rows, part: str) -> list[Row]:
+def of_part(rows: Rows, part: str, task: str = TASK) -> list[Row]:
     """The finished runs of a part of the plan: "search", "judged" or "prior"."""
     return [
         row
         for row in rows.runs.values()
-        if row.run.task == TASK and row.done and row.run.config["part"] == part and row.has("psnr")
+        if row.run.task == task and row.done and row.run.config["part"] == part and row.has("psnr")
     ]
 
 

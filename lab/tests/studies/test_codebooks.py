@@ -1,14 +1,16 @@
-"""The rules and figures of the study of tokenisers, on a planted table of runs."""
+"""The rules and figures of the study of tokenisers, on planted tables of runs."""
 
 import csv
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from dst_lab.figures import draw
 from dst_lab.records import Rows
+from results import codebook_tables
 from studies import CODEBOOKS
-from studies.codebooks.claims import OURS, PEERS, SIZES
+from studies.codebooks.claims import OURS, PEERS, SIZES, SPOKEN
 
 BITS = {512: 500.0, 16_384: 750.0}
 Line = dict[str, Any]
@@ -16,7 +18,8 @@ Line = dict[str, Any]
 
 def line(part: str, name: str, codes: int, seed: int, psnr: float, share: float = 0.8, bits: float = 0.0) -> Line:
     config = {"task": "cifar-tokeniser", "part": part, "estimator": name, "codes": codes, "seed": seed, "steps": 10}
-    return config | {"history.psnr": psnr, "history.perplexity": share * codes, "history.bits": bits or ""}
+    history = {"psnr": psnr, "usage": 1.0, "perplexity": share * codes, "bits": bits or ""}
+    return config | {f"history.{name}": value for name, value in history.items()}
 
 
 def planted(ahead: float = 0.31, seeds: int = 3, share: float = 0.8, above: float = 0.1) -> list[Line]:
@@ -31,13 +34,26 @@ def planted(ahead: float = 0.31, seeds: int = 3, share: float = 0.8, above: floa
     return lines
 
 
+def spoken(ahead: float, seeds: int = 5) -> list[Line]:
+    """The judged runs on speech, ours ahead of the best other by so much."""
+    lines = []
+    for codes, stages in SPOKEN:
+        for name, behind in zip((OURS, *PEERS), (-ahead, 1.0, 0.0 if stages == 1 else None, 0.0), strict=True):
+            if behind is not None:
+                made = (line("judged", name, codes, seed, 30 + seed - behind) for seed in range(seeds))
+                lines += [one | {"task": "speech-tokeniser", "stages": stages} for one in made]
+    return lines
+
+
 @pytest.fixture
 def rows(rows_at: Any, tmp_path: Path) -> Any:
-    def read(lines: list[Line]) -> Rows:
-        with (tmp_path / "runs.csv").open("w", newline="") as file:
-            writer = csv.DictWriter(file, lines[0].keys())
-            writer.writeheader()
-            writer.writerows(lines)
+    def read(lines: list[Line], of_speech: Sequence[Line] = ()) -> Rows:
+        for name, table in (("runs.csv", lines), ("speech.runs.csv", of_speech)):
+            if table:
+                with (tmp_path / name).open("w", newline="") as file:
+                    writer = csv.DictWriter(file, table[0].keys())
+                    writer.writeheader()
+                    writer.writerows(table)
         return rows_at(CODEBOOKS, tmp_path)
 
     return read
@@ -82,6 +98,36 @@ def test_bits_are_held_against_the_lines_of_the_three(rows: Any, above: float, e
         if one["part"] == "prior" and one["estimator"] == OURS:
             one["history.bits"] += 50
     assert verdicts(rows(dearer), "T3") == {"contradicted"}, "0.2 dB is what 50 bits cost"
+
+
+@pytest.mark.parametrize(("ahead", "expected"), [(0.01, "supported"), (0.0, "not supported"), (-0.01, "contradicted")])
+def test_speech_is_held_against_the_best_of_the_others(rows: Any, ahead: float, expected: str) -> None:
+    read = rows(planted(), spoken(ahead))
+    assert {one.claim: one.verdict for one in CODEBOOKS.judge(read) if one.claim.startswith("T4")} == dict.fromkeys(
+        ("T4 1024", "T4 16384", "T4 4 x 1024"), expected
+    )
+    assert verdicts(read, "T1") == {"supported"}, "images are judged by their own runs"
+    (table, first, *_) = codebook_tables.speech(read).splitlines()[::2]
+    assert table == "|  | K = 1,024 | K = 16,384 | K = 1,024, 4 stages |"
+    assert first.count(f"{32 + ahead:.2f} ± 1.58, ") == 3
+
+
+def test_speech_needs_every_run_of_a_seed(rows: Any) -> None:
+    assert verdicts(rows(planted()), "T4") == {"not tested"}
+    lines = [one for one in spoken(0.1) if (one["estimator"], one["seed"], one["stages"]) != ("SimVQ", 3, 4)]
+    for one in lines:  # not ahead in the seed that does not count
+        one["history.psnr"] -= (one["estimator"], one["seed"]) == (OURS, 3)
+    read = rows(planted(), lines)
+    assert verdicts(read, "T4") == {"supported"}
+    assert {one.caution for one in CODEBOOKS.judge(read) if one.claim.startswith("T4")} == {"4 of 5 seeds"}
+
+
+def test_one_seed_of_speech_that_is_not_ahead_is_enough(rows: Any) -> None:
+    lines = spoken(0.1)
+    for one in lines:
+        one["history.psnr"] -= 0.2 * ((one["estimator"], one["seed"], one["stages"]) == (OURS, 1, 4))
+    found = {one.claim: one.verdict for one in CODEBOOKS.judge(rows(planted(), lines))}
+    assert (found["T4 4 x 1024"], found["T4 1024"]) == ("not supported", "supported")
 
 
 def test_figures_say_what_they_lack(rows: Any) -> None:
