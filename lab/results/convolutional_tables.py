@@ -11,7 +11,7 @@ from dst_lab.runs import WHOLE
 from results.build import table
 from results.quoted import Quoted, captions
 from studies.convolutional import CONVOLUTIONAL
-from studies.convolutional.claims import ATTEMPTS, SIZES, accuracy, judged, minutes, percent, tested
+from studies.convolutional.claims import ATTEMPTS, METRIC, SIZES, TASK, accuracy, judged, minutes, percent, tested
 from studies.convolutional.figures import GATES
 
 NETWORKS = (
@@ -19,6 +19,7 @@ NETWORKS = (
     ("mnist-s", "fashion-mnist", "Fashion-MNIST, MNIST's S with 3 thresholds", "none"),
     ("mnist-l", "fashion-mnist", "Fashion-MNIST, MNIST's L with 3 thresholds", "none"),
 )
+LABELS = {"cifar10-m": "CIFAR-10 M", "cifar10-b": "CIFAR-10 B", "cifar10-l": "CIFAR-10 L"}
 
 
 def accuracies(rows: Rows) -> str:
@@ -40,6 +41,21 @@ def accuracies(rows: Rows) -> str:
     return table(head, body)
 
 
+def own(rows: Rows) -> str:
+    """The runs with edges or a teacher: seed 100 on validation images, fresh seeds on the test images."""
+    body = []
+    for row in rows.runs.values():
+        config = row.run.config
+        if row.run.task == TASK and not config.keys().isdisjoint({"edges", "teacher"}):
+            images = "test" if row.has(METRIC) else "validation"
+            bits, weight = 6 * int(config.get("edges", 0)), config.get("teacher", "none")
+            accuracy = f"{100 * row.last(f'{images}_accuracy'):.2f}"
+            cells = (config["thresholds"], bits, weight, f"{config['steps']:,}", accuracy, images)
+            body.append([LABELS[config["net"]], *map(str, cells)])
+    head = ["network", "thresholds", "edges, bits per colour", "teacher's weight", "steps", "accuracy, %", "images"]
+    return table(head, body)
+
+
 def _cells(rows: Rows, runs: list[Row], published: str) -> list[str]:
     spread = f"{min(map(percent, runs)):.2f} to {max(map(percent, runs)):.2f}"
     gates = [row.last(GATES) for row in runs if row.has(GATES)]
@@ -54,6 +70,7 @@ def _cells(rows: Rows, runs: list[Row], published: str) -> list[str]:
 
 BLOCKS: dict[str, Callable[[Rows], str]] = {
     "accuracies": accuracies,
+    "own": own,
     "figures": lambda rows: captions(CONVOLUTIONAL, rows),
 }
 QUOTED = Quoted(CONVOLUTIONAL, ("docs/convolutional.md",), BLOCKS)

@@ -10,8 +10,8 @@ register_metric(MetricCard(name="gates_simplified", label="gates after simplific
 CONVOLUTIONAL = Study(
     name="convolutional",
     title="Convolutional logic networks of published sizes",
-    lead="LogicTreeNet (Petersen et al., 2024), whose code is not public: sizes S and M on CIFAR-10 and MNIST, with "
-    "soft gates that become their argmax before the end, structured wiring, and no teacher; and the same on "
+    lead="LogicTreeNet (Petersen et al., 2024), whose code is not public: S and M on CIFAR-10, S, M and L on MNIST, "
+    "with soft gates that become their argmax before the end, structured wiring, and no teacher; and the same on "
     "Fashion-MNIST, for which nothing is published.",
     tasks=(TASK,),
     roles=("soft",),

@@ -35,7 +35,7 @@ class LogicConvConfig(Config):
     """Defaults are the quick scale; see `quick` and `paper`."""
 
     task: ClassVar[str] = "logic-conv"
-    defaults: ClassVar[Defaults] = {"decoupled": {"tau_f": 0.0, "tau_b": 1.0}, "soft": {"tau": 1.0}}
+    defaults: ClassVar[Defaults] = {"soft": {"tau": 1.0}, "decoupled": {"tau_f": 0.0, "tau_b": 1.0}}
     lr: float = field(default=0.2, metadata={"help": "learning rate"})
     net: str = field(default=SMALL, metadata={"help": "small, cifar10-s, -m, -b, -l, -g, or mnist-s, -m, -l"})
     channels: int = field(default=16, metadata={"help": f"of the first layer of the network {SMALL}"})

@@ -51,15 +51,20 @@ class _TaskParser(Parser):
         if self.task:
             config_type, self.task = CONFIGS[self.task], ""
             self.description = (sys.modules[config_type.__module__].__doc__ or "").split("\n\n")[0]
-            add_common(self)
+            add_common(self, usual(config_type))
             add_fields(self, config_type)
             self.set_defaults(do=run, config_type=config_type)
         return super().parse_known_args(args, namespace)
 
 
-def add_common(parser: argparse.ArgumentParser) -> None:
+def usual(config_type: type[Config]) -> str:
+    """The estimator of a task where none is named: the first that it has temperatures for."""
+    return next(iter(config_type.defaults), DEFAULT)
+
+
+def add_common(parser: argparse.ArgumentParser, estimator: str) -> None:
     names = ", ".join(name.replace("_", "-") for name in kinds())
-    parser.add_argument("--estimator", default=DEFAULT, help=f"{names}; or all, the usual four ({DEFAULT})")
+    parser.add_argument("--estimator", default=estimator, help=f"{names}; or all, the usual four ({estimator})")
     ruled = ", ".join(rules())
     parser.add_argument("--temperatures", metavar="RULE", help=f"a rule that sets every temperature: {ruled}")
     for name in names_of_numbers():

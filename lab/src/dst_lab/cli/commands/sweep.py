@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from dst_lab.cli.commands.run import add_common, choices, seeds
+from dst_lab.cli.commands.run import add_common, choices, seeds, usual
 from dst_lab.cli.machine import add_budget, code_after, missing_networks, say_plan, training, way_on
 from dst_lab.cli.options import at_least, read_axis, read_config, read_range
 from dst_lab.cli.terminal import say
@@ -67,7 +67,7 @@ def add(commands: Any) -> None:
         help="how many settings an adaptive search tries, 8 at a time (40)",
     )
     add_budget(parser)
-    add_common(parser)
+    add_common(parser, DEFAULT)
     # A recipe has its own values: None stands for an option that was not given.
     parser.set_defaults(do=sweep, **dict.fromkeys(of_a_task()))
 
@@ -156,7 +156,7 @@ def _plan_of_recipe(args: argparse.Namespace, recipe: Recipe) -> Plan:
 def _plan_over_axes(args: argparse.Namespace) -> Plan:
     """The grid or the adaptive search over the axes of one task."""
     config_type = CONFIGS[args.what]
-    args.estimator, args.seeds = args.estimator or DEFAULT, args.seeds or "5"
+    args.estimator, args.seeds = args.estimator or usual(config_type), args.seeds or "5"
     if args.estimator == "all":
         raise ValueError("a sweep is over one estimator's temperatures, got --estimator all: sweep them one by one")
     (choice,) = choices(args, config_type)
