@@ -9,6 +9,7 @@ import torch._dynamo.compiled_autograd
 from contract.table import Case
 from memory import kept_by
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.func import grad, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -139,9 +140,25 @@ def test_many_gradients_at_once(case: Case, device: str) -> None:
     torch.testing.assert_close(vmap(back)(many), want, rtol=1e-4, atol=1e-5)
 
 
+def test_a_tangent_of_the_gradient(case: Case, device: str) -> None:
+    logits, noise, w = leaf(6, 5, device=device), *(torch.randn(6, 5, device=device) for _ in range(2))
+    z = case(logits, noise=noise)
+    with torch.autograd.forward_ad.dual_level():
+        (gradient,) = torch.autograd.grad(z, logits, torch.autograd.forward_ad.make_dual(w, 2 * w))
+        value, tangent = torch.autograd.forward_ad.unpack_dual(gradient)
+    assert tangent is not None, "linear in what comes in"
+    torch.testing.assert_close(tangent, 2 * value, rtol=1e-4, atol=1e-5)
+
+
 def test_a_tracer_sees_an_operator(case: Case, device: str) -> None:
     graph = make_fx(lambda l: case(l))(torch.randn(6, 5, device=device))
     assert f"decoupled_st.{case.kind}" in graph.code
+
+
+def test_a_sign_that_is_still_to_be_applied(case: Case, device: str) -> None:
+    logits, noise = torch.tensor([1 + 2j], device=device).conj().imag, torch.zeros(1, device=device)
+    assert logits.is_neg()
+    assert torch.equal(case(logits, noise=noise), case(torch.tensor([-2.0], device=device), noise=noise))
 
 
 def test_more_elements_than_the_noise_can_number(device: str) -> None:
@@ -164,6 +181,20 @@ def test_what_the_kernels_of_reinmax_do_not_serve(monkeypatch: pytest.MonkeyPatc
         assert not fused(kind.reinmax(logits, tau_f=scale.clone().requires_grad_()))
     monkeypatch.setattr(categorical, "ONE_PASS", 2)
     assert not fused(dst.categorical.reinmax(logits))
+
+
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_what_was_compiled_outside_forward_mode_is_not_used_inside(fullgraph: bool) -> None:
+    torch.compiler.reset()
+    noise, x, v = (torch.randn(6, 5) for _ in range(3))
+    compiled = torch.compile(
+        lambda l: dst.categorical.decoupled(l, tau_f=1.0, tau_b=0.5, noise=noise), backend="eager", fullgraph=fullgraph
+    )
+    compiled(x)
+    with forward_ad.dual_level():
+        tangent = forward_ad.unpack_dual(compiled(forward_ad.make_dual(x, v))).tangent
+    _, wanted = torch.func.jvp(lambda l: dst.categorical.decoupled(l, tau_f=1.0, tau_b=0.5, noise=noise), (x,), (v,))
+    torch.testing.assert_close(tangent, wanted)
 
 
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")

@@ -169,6 +169,29 @@ def test_a_start_at_k_means(update: str, heads: int) -> None:
     torch.testing.assert_close(book.weight.detach().view(heads, 8, 3), codes)
 
 
+def test_a_nan_in_one_image_does_not_change_the_others() -> None:
+    options = {"axis": 1}
+    books = [dst.nn.Codebook(K, D, **options) for _ in range(2)]
+    books[1].load_state_dict(books[0].state_dict())
+    images = tokens(4 * 9).reshape(4, 3, 3, D).movedim(-1, 1).contiguous()
+    broken = torch.cat([images, images[:1]])
+    broken[4, 2, 1, 1] = torch.nan
+    for _ in range(3):
+        x, alone = broken.clone().requires_grad_(), images.clone().requires_grad_()
+        q, index, loss = books[0](x)
+        fine = torch.ones(5, 3, 3, dtype=torch.bool)
+        fine[4] = False
+        clean = books[1](torch.cat([alone, images[:1]]), token_mask=fine | ~torch.eye(9)[4].reshape(3, 3).bool())
+        assert index[4, 1, 1] == -1
+        assert q[4, :, 1, 1].isnan().all()
+        torch.testing.assert_close(q[:4], clean.q[:4])
+        torch.testing.assert_close(loss, clean.losses)
+        (q[:4].sum() + loss).backward()
+        assert x.grad.isfinite().all()
+    assert torch.equal(books[0].usage, books[1].usage)
+    torch.testing.assert_close(books[0].weight, books[1].weight)
+
+
 def test_padding_changes_nothing() -> None:
     """Same outcome as of the tokens alone, whatever stands in the padding."""
     book = trained(3)
@@ -201,6 +224,18 @@ def test_a_checkpoint_sees_the_codes_of_its_pass(reentrant: bool) -> None:
     assert torch.equal(x.grad, same.grad)
     for name, value in book.state_dict().items():
         assert torch.equal(value, other.state_dict()[name]), name
+
+
+def test_two_passes_before_one_backward() -> None:
+    book, x = trained(3), tokens(200, 9).requires_grad_()
+    other = copy.deepcopy(book)
+    parts = [book(x + step) for step in range(3)]
+    sum(part.q.sin().sum() + part.losses for part in parts).backward()
+    expected = 0.0
+    for step in range(3):
+        q, _, loss = other(x + step)
+        expected = expected + torch.autograd.grad(q.sin().sum() + loss, x)[0]
+    torch.testing.assert_close(x.grad, expected)
 
 
 def test_a_resumed_training_goes_on_as_if_never_ended(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """`LogicNetwork` against the same layers in `nn.Sequential`: C on the CPU here; the kernels' folder has Triton's."""
 
 import copy
+import pickle
 from importlib.resources import files
 from typing import Any
 
@@ -154,6 +155,17 @@ def test_the_choice_has_the_gradient_of_its_surrogate(spread: float, again: bool
     (want,) = torch.autograd.grad(1.5 * p, doubled, g.double())
     size = p.detach() * g.double().abs().amax(-1, keepdim=True)
     assert ((found.detach() - want).abs() <= 2e-5 * size + 1e-37).all()
+
+
+def test_states_are_those_of_a_sequential() -> None:
+    network = dst.nn.LogicNetwork(*layers((20, 40, 40), classes=4, seed=1))
+    stack = nn.Sequential(*layers((20, 40, 40), classes=4, seed=2))
+    assert list(network.state_dict()) == list(stack.state_dict())
+    stack.load_state_dict(network.state_dict())
+    x = bits(50, 20)
+    assert torch.equal(stack(x), network(x))
+    for other in (copy.deepcopy(network), pickle.loads(pickle.dumps(network))):
+        assert torch.equal(other(x), network(x))
 
 
 def test_self_set_temperatures_are_those_of_the_stack() -> None:

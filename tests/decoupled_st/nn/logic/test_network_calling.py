@@ -2,6 +2,7 @@
 it refuses; C on the CPU."""
 
 import copy
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -14,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 import decoupled_st as dst
 from decoupled_st.estimators import decoupled
+from decoupled_st.kernels.packed import on_cpu
 
 pytestmark = pytest.mark.usefixtures("compiled_code")
 Change = Callable[[nn.Sequential], object]
@@ -77,6 +79,18 @@ def test_inputs_may_be_overwritten_before_the_gradient_is_taken() -> None:
     with torch.inference_mode():
         x = bits(50, 20)
     assert_same(step(network, x), want)
+
+
+def test_logits_in_another_order_of_memory() -> None:
+    """Their second derivative too."""
+    results = []
+    for one in (dst.nn.LogicNetwork, nn.Sequential):
+        layer = dst.nn.LogicLayer(20, 40, ARGMAX, generator=torch.Generator().manual_seed(0))
+        layer.logits = nn.Parameter(layer.logits.detach().t().contiguous().t())
+        y = one(layer, dst.nn.GroupSum(4))(bits(50, 20))
+        (first,) = torch.autograd.grad(y.square().sum(), layer.logits, create_graph=True)
+        results.append([first.detach(), *torch.autograd.grad(first.square().sum(), layer.logits)])
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)
 
 
 def another_tau(network: nn.Sequential) -> None:
@@ -187,3 +201,22 @@ def test_gates_that_are_forbidden(tau_f: float, again: bool) -> None:
         results.append([y, *found])
         assert not found[0][15:20].any()
     torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)
+
+
+def test_a_part_that_outlasts_its_call_keeps_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after Ctrl-C, which ends the call and not the other threads."""
+    kept: list[Callable[[int, int], object]] = []
+
+    def interrupted(rows: int, call: Callable[[int, int], object]) -> list[object]:
+        kept.append(call)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(on_cpu, "in_parallel", interrupted)
+    x = torch.zeros(2, 3)
+    held = weakref.ref(x)
+    with pytest.raises(KeyboardInterrupt):
+        on_cpu.pack(x)
+    del x
+    assert held() is not None
+    kept.clear()
+    assert held() is None
