@@ -108,7 +108,8 @@ def seed_of(seed: int | Tensor | None, generator: torch.Generator | None, device
 
 def check_seed(seed: int | Tensor | None, generator: torch.Generator | None) -> None:
     """Refuse an invalid seed, an invalid generator, and both together."""
-    check_generator(generator)
+    if generator is not None:
+        check_generator(generator)
     if seed is None:
         return
     if generator is not None:

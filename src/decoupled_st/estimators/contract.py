@@ -133,7 +133,7 @@ def _check_number(name: str, value: object) -> None:
 
 def check_generator(generator: object) -> None:
     """Refuse what is no source of draws."""
-    if generator is not None and not isinstance(generator, torch.Generator):
+    if not isinstance(generator, torch.Generator):
         raise TypeError(
             f"generator must be a torch.Generator, got {type(generator).__name__}: "
             "torch.Generator(device).manual_seed(seed) makes one"

@@ -63,7 +63,8 @@ def _fill_exponential(e: Tensor, generator: torch.Generator | None) -> Tensor:
 
 def check_source(like: Tensor, generator: torch.Generator | None, noise: Tensor | None) -> None:
     """Refuse noise of another shape, noise together with a generator, and an invalid generator."""
-    check_generator(generator)
+    if generator is not None:
+        check_generator(generator)
     if noise is None:
         return
     if not isinstance(noise, Tensor):
