@@ -209,7 +209,7 @@ class Codebook(Quantiser):
         if loss_x is not None and (loss_x.shape != x.shape or not self.tokens.is_identity):
             alike = "must have" if self.tokens.is_identity else "goes with codes of x's own features only, and"
             raise ValueError(f"loss_x {alike} x's shape {tuple(x.shape)}, got {tuple(loss_x.shape)}")
-        valid = None
+        valid = None  # of tokens that are compared as they are, one with a NaN is NaN by itself
         if not self.tokens.is_identity or self.means is not None or token_mask is not None:
             valid = self._valid(rows, token_mask)
         z = self._split(rows if valid is None else self._inward(rows, valid, measure=self.training))
@@ -245,8 +245,8 @@ class Codebook(Quantiser):
         return q if after is None else after(q), index
 
     def _compared(self, z: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Tokens and codes as a choice takes them, for x of a dtype. Codes keep their own dtype
-        unless normalising has widened the tokens."""
+        """Tokens and codes as a choice takes them, for x of a dtype. Codes keep theirs, unless normalising has widened
+        the tokens."""
         return z.to(dtype), self.weight if z.dtype == dtype else self.weight.to(dtype)
 
     @torch.no_grad()

@@ -9,24 +9,10 @@ from dataclasses import dataclass
 
 from decoupled_st.circuits.circuit import Circuit, identifier
 
-_EXPRESSIONS = [
-    "1'b0",
-    "{a} & {b}",
-    "{a} & ~{b}",
-    "{a}",
-    "~{a} & {b}",
-    "{b}",
-    "{a} ^ {b}",
-    "{a} | {b}",
-    "~({a} | {b})",
-    "~({a} ^ {b})",
-    "~{b}",
-    "{a} | ~{b}",
-    "~{a}",
-    "~{a} | {b}",
-    "~({a} & {b})",
-    "1'b1",
-]
+_EXPRESSIONS = (
+    "1'b0", "{a} & {b}", "{a} & ~{b}", "{a}", "~{a} & {b}", "{b}", "{a} ^ {b}", "{a} | {b}",
+    "~({a} | {b})", "~({a} ^ {b})", "~{b}", "{a} | ~{b}", "~{a}", "~{a} | {b}", "~({a} & {b})", "1'b1",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
