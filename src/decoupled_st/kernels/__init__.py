@@ -1,6 +1,7 @@
 """Fused kernels, in Triton: what they speed up takes them on CUDA by itself. Logic layers have them in C on CPUs too.
 
-The plain definition of each op is its specification, and serves every case that a kernel does not.
+The plain definition of each op is its specification, and serves every case that a kernel does not. This file decides
+which of the two makes a call, and has the questions to torch that it takes: is a call traced, transformed, run again?
 """
 
 import os
