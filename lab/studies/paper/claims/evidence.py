@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from dst_lab.claims import Comparison, Measure, Verdict, decide
 from dst_lab.claims.paired import paired, slope, spearman
@@ -18,7 +19,10 @@ Keep = Callable[[float], bool]
 
 @dataclass
 class Evidence:
-    """The comparisons of one claim as they are gathered, what lacks, and what had to be left out."""
+    """The comparisons of one claim as they are gathered, what lacks, and what had to be left out.
+
+    A claim calls `trend`, `slope` and `smaller`, each of which adds a comparison of numbers by seed; then `verdict`.
+    """
 
     sweeps: Sequence[Sweep]
     comparisons: list[Comparison] = field(default_factory=list)
@@ -31,21 +35,18 @@ class Evidence:
             if sweep.diverged:
                 self._note(f"{sweep.diverged} of {len(sweep.runs)} runs {sweep.place} diverged, and are left out")
 
-    def trend(self, sweep: Sweep, measure: Measure, direction: int, *, judged: bool = False) -> None:
+    def trend(self, sweep: Sweep, measure: Measure, direction: int, *, judged: bool = False, but: str = "") -> None:
         """Spearman's rho within each seed against 0; without tau_f = 0 as well, where the ratio is infinite there."""
-        self._rhos(sweep, measure, direction, judged)
+        table = self._table(sweep, measure, _known, f"the trend of {measure.name}{but}", judged)
+        if table is not None:
+            rhos = [spearman(taus, values) for taus, values in table]
+            name = f"{sweep.name} up: {measure.name} {'up' if direction > 0 else 'down'}{but}"
+            self._add(rhos, [0.0] * len(rhos), name=name, metric="Spearman's rho", direction=direction, judged=judged)
         if judged and measure is SNR and sweep.values[0] == 0 and not sweep.missing:
             above = replace(
                 sweep, values=sweep.values[1:], tau_f=sweep.tau_f[1:], rows=tuple(of_seed[1:] for of_seed in sweep.rows)
             )
-            self._rhos(above, measure, direction, False, ", without tau_f = 0")
-
-    def _rhos(self, sweep: Sweep, measure: Measure, direction: int, judged: bool, but: str = "") -> None:
-        name = f"{sweep.name} up: {measure.name} {'up' if direction > 0 else 'down'}{but}"
-        table = self._table(sweep, measure, _known, f"the trend of {measure.name}{but}", judged)
-        if table is not None:
-            rhos = [spearman(taus, values) for taus, values in table]
-            self._add(name, "Spearman's rho", "", direction, judged, rhos, [0.0] * len(rhos))
+            self.trend(above, measure, direction, but=", without tau_f = 0")
 
     def slope(self, sweep: Sweep, measure: Measure, against: float, direction: int, *, judged: bool) -> None:
         """The slope of the logarithms within each seed, against a number."""
@@ -54,7 +55,7 @@ class Evidence:
         if table is not None:
             slopes = [slope(_logs(taus), _logs(values)) for taus, values in table]
             name = f"{'above' if direction > 0 else 'below'} {against:g}"
-            self._add(name, metric, "", direction, judged, slopes, [against] * len(slopes))
+            self._add(slopes, [against] * len(slopes), name=name, metric=metric, direction=direction, judged=judged)
 
     def smaller(self, other: Sweep, own: Sweep, measure: Measure) -> None:
         """The range over the sweep of the other temperature, against half of that over its own."""
@@ -69,13 +70,13 @@ class Evidence:
                 return
             ranges.append([max(values) - min(values) for values in (_logs(v) if log else v for _, v in table)])
         self._add(
-            f"{other.name} moves {measure.name} less than {LARGELY:g} of what {own.name} does",
-            f"range of {quantity} over {other.name}, against {LARGELY:g} of its range over {own.name}",
-            "" if log else measure.unit,
-            -1,
-            True,
             ranges[0],
             [LARGELY * value for value in ranges[1]],
+            name=f"{other.name} moves {measure.name} less than {LARGELY:g} of what {own.name} does",
+            metric=f"range of {quantity} over {other.name}, against {LARGELY:g} of its range over {own.name}",
+            unit="" if log else measure.unit,
+            direction=-1,
+            judged=True,
         )
 
     def _table(self, sweep: Sweep, measure: Measure, keep: Keep, what: str, judged: bool) -> Table | None:
@@ -113,39 +114,19 @@ class Evidence:
         if note not in self.notes:
             self.notes.append(note)
 
-    def _add(
-        self,
-        name: str,
-        metric: str,
-        unit: str,
-        direction: int,
-        judged: bool,
-        ours: Sequence[float],
-        theirs: Sequence[float],
-    ) -> None:
-        self.comparisons.append(
-            Comparison(
-                name=name,
-                metric=metric,
-                unit=unit,
-                direction=direction,
-                judged=judged,
-                **vars(paired(ours, theirs, direction)),
-            )
-        )
-
-    @property
-    def caution(self) -> str:
-        """A sentence on each sweep of which most runs collapsed: a trend among such runs says nothing of learning."""
-        swept = [sweep for sweep in self.sweeps if sweep.task == CATAE.task and not sweep.missing]
-        sentences = [
-            f"{sweep.collapsed} of {len(sweep.runs)} runs over {sweep.name} ended with almost all images on one code"
-            for sweep in swept
-            if 2 * sweep.collapsed > len(sweep.runs)
-        ]
-        return "; ".join(sentences)
+    def _add(self, ours: Sequence[float], theirs: Sequence[float], *, unit: str = "", **about: Any) -> None:
+        """One comparison of a number of each seed with another of the same seed."""
+        result = vars(paired(ours, theirs, about["direction"]))
+        self.comparisons.append(Comparison(unit=unit, **about, **result))
 
     def verdict(self, claim: str, task: str, title: str, rule: str) -> Verdict:
+        """What the comparisons come to, with a caution on each sweep of which most runs collapsed: a trend among such
+        runs says nothing of learning."""
+        cautions = [
+            f"{sweep.collapsed} of {len(sweep.runs)} runs over {sweep.name} ended with almost all images on one code"
+            for sweep in self.sweeps
+            if sweep.task == CATAE.task and not sweep.missing and 2 * sweep.collapsed > len(sweep.runs)
+        ]
         return Verdict(
             claim=claim,
             task=task,
@@ -156,7 +137,7 @@ class Evidence:
             missing=tuple(dict.fromkeys(self.missing)),
             notes=tuple(self.notes),
             runs=tuple(run for sweep in self.sweeps for run in sweep.runs),
-            caution=self.caution,
+            caution="; ".join(cautions),
         )
 
 
