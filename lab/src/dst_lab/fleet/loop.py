@@ -176,7 +176,9 @@ class Fleet:
     def _captured(self) -> Step:
         """The step as one CUDA graph: short steps would otherwise wait for Python.
 
-        Warm-up and capture run the step for real, so what it changes is put back afterwards.
+        A graph repeats the same kernels on the same tensors, so that whatever differs from step to step is written in
+        place: the order of the images and the temperatures of an epoch by `_prepare`, all else by `_advance` itself.
+        Warm-up and capture take the step for real, so what it changes is put back afterwards.
         """
         self._prepare()
         changed = [*state(self).values(), self.count]
