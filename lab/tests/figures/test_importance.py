@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from dst_lab.figures.importance import analysed, importance
-from dst_lab.figures.pair_map import pair_map
+from dst_lab.figures.maps import pair_map
 from dst_lab.records import Row, Setting
 from dst_lab.store import Run, Series
 from scipy import stats

@@ -151,8 +151,8 @@ def test_a_file_that_is_whole_but_no_checkpoint_of_this_is_not_used(begun, small
 def test_a_disk_that_takes_none_is_told_and_training_goes_on(small, tmp_path, content) -> None:
     configs = [small("stochastic-binary", seed=seed) for seed in (0, 1)]
     (tmp_path / "file").write_text("in the way")
-    told: list[OSError] = []
-    refused = fleet(configs, tmp_path / "file" / "one.npz", seconds=0.0, refused=told.append)
+    told: list[str] = []
+    refused = fleet(configs, tmp_path / "file" / "one.npz", seconds=0.0, tell=told.append)
     records = [content(record) for record in refused.train()]
     assert records == [content(record) for record in fleet(configs).train()]
     assert told

@@ -218,7 +218,9 @@ def test_slices_are_one_store_and_of_a_run_twice_the_first_counts(folder, record
 
 
 def test_a_folder_is_never_written_and_what_is_no_slice_is_named(folder, tmp_path):
-    with pytest.raises(StoreError, match=r"is not a file: a store is one file, .*dst copy --store slices runs.sqlite"):
+    with pytest.raises(
+        StoreError, match=r"is a folder of slices, and such .* only read.*dst copy --store slices runs.sqlite"
+    ):
         Store.open(folder, write=True)
     (tmp_path / "empty").mkdir()
     with pytest.raises(StoreError, match=r"no folder of slices either: it holds no \*.sqlite and no \*.sqlite.xz"):

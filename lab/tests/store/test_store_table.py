@@ -67,7 +67,7 @@ def test_a_table_is_not_written_and_a_store_of_that_name_is_a_store(tmp_path: Pa
     path = table(tmp_path, "own,soft,0.5,0,100,s,1,1,1,,")
     before = path.read_bytes()
     with pytest.raises(
-        StoreError, match=r"a table of runs as text, which is only read\. .*`dst copy --store first.runs.csv"
+        StoreError, match=r"a table of runs as text, and such a store is only read\. .*`dst copy --store first.runs.csv"
     ):
         Store.open(path, write=True)
     assert path.read_bytes() == before

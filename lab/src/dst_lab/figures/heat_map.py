@@ -43,6 +43,22 @@ def fence(values: Iterable[float], direction: int) -> float | None:
     return end if high > low and beyond.any() else None
 
 
+def equal_cells(
+    ax: Axes, values: Array, label: str, bright_is_low: bool, log: bool = False, end: float | None = None
+) -> None:
+    """Cells of equal size, with a colour bar. What is worse than `end` has the colour of `end`, and the bar a point
+    there."""
+    limits: dict[str, Any] = {} if end is None else {"vmax" if bright_is_low else "vmin": end}
+    mesh = ax.pcolormesh(values, cmap=MAP + "_r" if bright_is_low else MAP, norm="log" if log else "linear", **limits)
+    extend = "neither" if end is None else "max" if bright_is_low else "min"
+    bar = ax.figure.colorbar(mesh, ax=ax, label=label, pad=0.02, extend=extend, extendfrac=0.03)
+    bar.outline.set_visible(False)
+    if log:
+        plain_logarithm(bar.ax.yaxis)
+    ax.grid(False)
+    ax.spines[:].set_visible(False)
+
+
 def heat_map(
     ax: Axes,
     means: Mapping[tuple[float, float], float],
@@ -53,18 +69,12 @@ def heat_map(
     end: float | None = None,
 ) -> None:
     """Equal cells, one per setting: the grid's steps are not all equal, and an even map is easier to read. `lost` cells
-    are hatched. What is worse than `end` has the colour of `end`, and the colour bar a point there."""
+    are hatched."""
     tau_f, tau_b = _axes([*means, *lost])
     values = np.full((len(tau_b), len(tau_f)), np.nan)
     for (f, b), mean in means.items():
         values[tau_b.index(b), tau_f.index(f)] = mean
-    limits: dict[str, Any] = {} if end is None else {"vmax" if bright_is_low else "vmin": end}
-    mesh = ax.pcolormesh(values, cmap=MAP + "_r" if bright_is_low else MAP, norm="log" if log else "linear", **limits)
-    extend = "neither" if end is None else "max" if bright_is_low else "min"
-    bar = ax.figure.colorbar(mesh, ax=ax, label=label, pad=0.02, extend=extend, extendfrac=0.03)
-    bar.outline.set_visible(False)
-    if log:
-        plain_logarithm(bar.ax.yaxis)
+    equal_cells(ax, values, label, bright_is_low, log, end)
     for f, b in lost:
         _hatch(ax, tau_f.index(f), tau_b.index(b))
     for axis, taus, along in ((ax.xaxis, tau_f, True), (ax.yaxis, tau_b, False)):
@@ -75,8 +85,6 @@ def heat_map(
         axis.set_ticks(np.arange(len(taus))[::every] + 0.5, labels[::every])
         axis.set_tick_params(length=0)
     ax.set(xlabel=r"$\tau_f$ (draws the choice)", ylabel=r"$\tau_b$ (carries the gradient)")
-    ax.grid(False)
-    ax.spines[:].set_visible(False)
 
 
 def _hatch(ax: Axes, x: int, y: int) -> None:

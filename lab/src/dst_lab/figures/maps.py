@@ -1,13 +1,19 @@
-"""Where the optimum lies: maps over (tau_f, tau_b)."""
+"""Where the optimum lies: maps over (tau_f, tau_b), and over any two fields that were varied."""
 
+import math
 from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from dst_lab.cards import metric, title
-from dst_lab.figures.heat_map import Mark, fence, heat_map, marks
-from dst_lab.figures.style import HEIGHT, Drawn, absent, listing, number, panels, plus_minus
-from dst_lab.figures.sweeps import At, Sweep, count_text, lost_text
-from dst_lab.records import Row
+from dst_lab.figures.heat_map import Mark, equal_cells, fence, heat_map, marks
+from dst_lab.figures.style import HEIGHT, Drawn, absent, listing, number, panels, plus_minus, safe
+from dst_lab.figures.sweeps import At, Sweep, count_text, flat, lost_text
+from dst_lab.records import Row, Setting
+from dst_lab.records.fields import by_size
 from dst_lab.records.summary import values
+from dst_lab.runs import complete
 
 
 def temperature_map(
@@ -92,3 +98,39 @@ def _brighter(task: str, metrics: Sequence[str]) -> str:
         return f"Brighter is better, but for {listing(neither)}, where it is higher."
     maps = {1: "the map", 2: "both maps", 3: "all three maps"}.get(len(cards), f"all {len(cards)} maps")
     return f"Brighter is better in {maps}."
+
+
+def pair_map(settings: Sequence[Setting], down: str, across: str, others: Sequence[str], where: str) -> Drawn:
+    """A cell per pair of values, equally large: the best setting that has both, by its mean over seeds; `others` are
+    the names of what else was varied."""
+    losses: dict[tuple[str, str], float] = {}
+    for one in settings:
+        fields = flat(complete(one.config))
+        pair = _text(fields.get(down)), _text(fields.get(across))
+        if one.n:
+            mean = float(np.mean([row.best("validation_loss") for row in one.rows]))
+            losses[pair] = min(mean, losses.get(pair, math.inf))
+    rows, columns = (sorted({pair[i] for pair in losses}, key=by_size) for i in (0, 1))
+    cells = np.full((len(rows), len(columns)), np.nan)
+    for (row, column), loss in losses.items():
+        cells[rows.index(row), columns.index(column)] = loss
+    figure, (ax,) = panels(1, height=HEIGHT + 0.3)
+    equal_cells(ax, cells, "lowest validation loss", bright_is_low=True, end=fence(losses.values(), -1))
+    for axis, texts in ((ax.xaxis, columns), (ax.yaxis, rows)):
+        axis.set_ticks(np.arange(len(texts)) + 0.5, [safe(text) for text in texts])
+        axis.set_tick_params(length=0)
+    ax.set(xlabel=safe(across), ylabel=safe(down))
+    best = min(losses, key=lambda pair: losses[pair])
+    rest = f", whatever its {listing(others)}" if others else ""
+    caption = (
+        f"Brighter is better. A cell is the best setting with its two values{rest}: the mean over "
+        f"{settings[0].seeds_text}. The lowest, {number(losses[best], 4)}, lies at {down} = {best[0]}, "
+        f"{across} = {best[1]}."
+    )
+    return Drawn(f"Map of the two fields that mattered most, {where}", figure, caption)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return "x".join(map(str, value))
+    return f"{value:g}" if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)

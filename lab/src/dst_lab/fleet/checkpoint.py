@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,18 +33,12 @@ class Checkpoint:
     Args:
         path: where; the folder is made when it is needed.
         seconds: at least so long between one and the next.
-        refused: called with the error where the disk does not take one. Training goes on, and the next is tried.
-        tell: given a sentence where one cannot be continued. Its runs start again.
+        tell: given a sentence where the disk does not take one (training goes on, and the next is tried), and where one
+            cannot be continued (its runs start again).
     """
 
-    def __init__(
-        self,
-        path: Path,
-        seconds: float = SECONDS,
-        refused: Callable[[OSError], None] = lambda _: None,
-        tell: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        self.path, self.seconds, self.refused, self.tell = path, seconds, refused, tell
+    def __init__(self, path: Path, seconds: float = SECONDS, tell: Callable[[str], None] = lambda _: None) -> None:
+        self.path, self.seconds, self.tell = path, seconds, tell
         self._last, self._took = time.monotonic(), 0.0
 
     def due(self) -> bool:
@@ -72,7 +67,7 @@ class Checkpoint:
         except OSError as error:
             with suppress(OSError):
                 self.path.parent.rmdir()
-            self.refused(error)
+            self.tell(_refused(self.path.parent, error))
         finally:
             self._last = time.monotonic()
             self._took = self._last - start
@@ -174,16 +169,16 @@ class Checkpoints:
     Args:
         folder: made when it is needed, removed when it is empty.
         seconds: between one checkpoint and the next.
-        tell: given a sentence where the disk takes none, once, and where one cannot be continued.
+        tell: given a sentence where the disk takes none, and where one cannot be continued; each sentence once.
     """
 
     def __init__(self, folder: Path, seconds: float = SECONDS, tell: Callable[[str], None] = lambda _: None) -> None:
-        self.folder, self.seconds, self._tell = folder, seconds, tell
-        self._was_refused = False
+        self.folder, self.seconds = folder, seconds
+        self._tell = cache(tell)  # of many chunks on a full disk one is named
 
     def of(self, runs: Sequence[str]) -> Checkpoint:
         """The checkpoint of a chunk with these runs, in this order."""
-        return Checkpoint(self.folder / f"{_name(runs)}.npz", self.seconds, self._refused, self._tell)
+        return Checkpoint(self.folder / f"{_name(runs)}.npz", self.seconds, self._tell)
 
     def started(self, pending: Collection[str]) -> list[list[str]]:
         """The chunks saved here that are still wanted whole, as they were put together."""
@@ -208,7 +203,7 @@ class Checkpoints:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            self._refused(error)
+            self._tell(_refused(self.folder, error))
             return None
         return self.folder.absolute()
 
@@ -219,13 +214,13 @@ class Checkpoints:
                 saved.append((path, runs_of(path)))
         return saved
 
-    def _refused(self, error: OSError) -> None:
-        if not self._was_refused:
-            self._was_refused = True
-            self._tell(
-                f"no checkpoint could be written in {self.folder} ({error.strerror or error}); training goes on, but "
-                "if it is interrupted these runs start again"
-            )
+
+def _refused(folder: Path, error: OSError) -> str:
+    """The sentence about a disk that takes no checkpoint."""
+    return (
+        f"no checkpoint could be written in {folder} ({error.strerror or error}); training goes on, but if it is "
+        "interrupted these runs start again"
+    )
 
 
 def _name(runs: Sequence[str]) -> str:

@@ -7,8 +7,7 @@ from dst_lab.cards import estimator, metric
 from dst_lab.figures import Drawn
 from dst_lab.figures.curves import caption, diverged, draw, having, held
 from dst_lab.figures.importance import analysed, importance
-from dst_lab.figures.maps import temperature_map
-from dst_lab.figures.pair_map import pair_map
+from dst_lab.figures.maps import pair_map, temperature_map
 from dst_lab.figures.style import listing
 from dst_lab.figures.sweeps import of_group
 from dst_lab.records import Rows

@@ -22,10 +22,10 @@ _SENTENCES = {
     "a copy made with `dst copy`.",
     "is locked": f"another process keeps it busy ({{error}}); {SAFE}. Try again when that process has finished.",
     "not a database": "it is not a dst store ({error}). Give another path; the file was left as it is.",
-    "malformed": f"the file is damaged ({{error}}). {RESTORE}",
-    "codec can't decode": f"the file is damaged ({{error}}). {RESTORE}",
-    "could not decode": f"the file is damaged ({{error}}). {RESTORE}",
-    "no such": f"the file is damaged ({{error}}). {RESTORE}",
+    **dict.fromkeys(
+        ("malformed", "codec can't decode", "could not decode", "no such"),
+        f"the file is damaged ({{error}}). {RESTORE}",
+    ),
     "unable to open": f"it cannot be opened ({{error}}); {SAFE}. Look at the permissions of the file and of its "
     "folder; a store that was not closed has a `-wal` file beside it, and can only be read where the folder is "
     "writable.",

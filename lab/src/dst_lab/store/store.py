@@ -376,18 +376,10 @@ class Store:
 
 def _check_writable(file: Path) -> None:
     """Raise `StoreError` for what is only read: a compressed store, a table, and a folder of slices."""
-    if file.suffix == files.COMPRESSED:
+    kind = "a folder of slices" if file.is_dir() else "compressed" if file.suffix == files.COMPRESSED else ""
+    kind = "a table of runs as text" if is_table(file) else kind
+    if kind:
         raise StoreError(
-            f"{file} is compressed, and such a store is only read. To go on with its runs, make a plain one of it: "
+            f"{file} is {kind}, and such a store is only read. To go on with its runs, make a plain one of it: "
             f"`dst copy --store {file.name} runs.sqlite`."
-        )
-    if is_table(file):
-        raise StoreError(
-            f"{file} is a table of runs as text, which is only read. To go on with its runs, make a store of it: "
-            f"`dst copy --store {file.name} runs.sqlite`."
-        )
-    if file.is_dir():
-        raise StoreError(
-            f"{file} is not a file: a store is one file, and a folder of slices is only read. To go on with their "
-            f"runs, make one store of them: `dst copy --store {file.name} runs.sqlite`."
         )
