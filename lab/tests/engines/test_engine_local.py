@@ -13,7 +13,7 @@ from dst_lab.engines.local import LocalEngine
 from dst_lab.estimators import Choice
 from dst_lab.fleet.checkpoint import Checkpoint, Checkpoints
 from dst_lab.fleet.loop import Fleet, TrainingStoppedError
-from dst_lab.store import Store, StoreError
+from dst_lab.store import Store
 from dst_lab.tasks import TASKS
 from dst_lab.train import Outcome
 from dst_lab.train import train as train_runs
@@ -187,18 +187,6 @@ def test_runs_that_an_earlier_version_put_together_start_again(small, train, row
     train(plan)
     assert rows(tmp_path / "a.sqlite") == rows(tmp_path / "whole.sqlite")
     assert names(tmp_path) == ["a.sqlite", "whole.sqlite"]
-
-
-def test_a_store_that_refuses_keeps_the_checkpoint(plan, train, rows, tmp_path, monkeypatch) -> None:
-    train(plan, "whole.sqlite")
-    with monkeypatch.context() as patch:
-        patch.setattr(Store, "put", lambda *_: (_ for _ in ()).throw(StoreError("the disk is full")))
-        with pytest.raises(StoreError, match="the disk is full"):
-            train(plan, checkpoint_seconds=0.0)
-    assert len(names(tmp_path / "a.sqlite.checkpoints")) == 1
-    _, steps = train(plan)
-    assert steps.taken < 20
-    assert rows(tmp_path / "a.sqlite") == rows(tmp_path / "whole.sqlite")
 
 
 def test_out_of_memory_on_the_device_halves_the_chunk(plan, train, rows, tmp_path, monkeypatch) -> None:

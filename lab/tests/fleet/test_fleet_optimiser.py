@@ -131,16 +131,6 @@ def test_the_compiled_update_writes_where_the_plain_one_does(start, gradients) -
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-7)
 
 
-def test_a_gradient_that_is_not_finite_stays_in_its_run(start, gradients) -> None:
-    clean = fleet(start, gradients)
-    gradients[10]["weight"][2] = float("nan")
-    spoilt = fleet(start, gradients)
-    for name in SHAPES:
-        others = [run for run in range(len(RATES)) if run != 2 or name != "weight"]
-        assert torch.equal(clean[name][others], spoilt[name][others])
-    assert spoilt["weight"][2].isnan().all()
-
-
 def test_the_rate_over_training() -> None:
     """Up in equal steps, at its full value when the warm-up ends and one update later, then down half a cosine."""
     rule = UpdateRule(schedule="cosine", warmup=4, steps=12)

@@ -173,20 +173,3 @@ def test_a_run_that_diverged_leaves_no_network_and_says_so(cli) -> None:
             ask("a.sqlite", run.id)
     with pytest.raises(StoreError, match=r"holds no run 'none'. `dst show --group id` lists those there are"):
         dst_lab.load("a.sqlite", "none")
-
-
-def test_a_resumed_run_is_kept_as_the_undisturbed_one(tmp_path, small) -> None:
-    """Begun without, stopped, and gone on with `networks`: the same tensors."""
-    from dst_lab.fleet.loop import TrainingStoppedError
-
-    config, tensors = small("categorical-autoencoder"), []
-    for name in ("whole", "stopped"):
-        with Store.open(tmp_path / f"{name}.sqlite", write=True) as store:
-            if name == "stopped":
-                asked = iter(range(100))
-                with pytest.raises(TrainingStoppedError):
-                    train([config], LocalEngine(CPU), store, Job(stop=lambda: next(asked) == 20))  # noqa: B023
-            train([config], LocalEngine(CPU), store, Job(networks=True))
-            tensors.append(store.network(config.run_id))
-    assert tensors[0].keys() == tensors[1].keys()
-    assert all(np.array_equal(tensors[0][name], tensors[1][name]) for name in tensors[0])

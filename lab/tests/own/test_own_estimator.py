@@ -13,7 +13,7 @@ from dst_lab.engines.engine import Job
 from dst_lab.engines.local import LocalEngine
 from dst_lab.estimators import Choice
 from dst_lab.fleet import recording
-from dst_lab.fleet.chooser import Chooser, drawn_at
+from dst_lab.fleet.chooser import Chooser
 from dst_lab.fleet.loop import Fleet, TrainingStoppedError
 from dst_lab.fleet.streams import Source, Streams, Use
 from dst_lab.store import Store
@@ -115,18 +115,6 @@ def test_one_that_is_relaxed_has_the_runs_own_noise(
         history = store.history(config.run_id)
         for name, value in dst_lab.evaluate(store, config.run_id).items():
             assert np.array_equal(value, history[name].values[-1], equal_nan=True), name
-
-
-def test_one_that_is_relaxed_and_random_is_trained_as_the_librarys_is(small, content, monkeypatch) -> None:
-    """The same function by another name: the same noise, and the same divergence, that of a draw at temperature 1."""
-    own, ours = cloudy(monkeypatch, surrogate="perturbed"), Choice.make("gumbel_soft", tau=0.5)
-    for task in ("stochastic-binary", "categorical-vae"):
-        mine, theirs = (content(trained(small(task, estimator=choice))[1]) for choice in (own, ours))
-        assert mine["history"] == theirs["history"]
-    logits = torch.zeros(1, 2, 3, 4)
-    assert drawn_at(Chooser(own, {"tau": torch.full((1,), 0.5)}, None), logits).tolist() == [1.0]
-    monkeypatch.setattr(Cloudy, "surrogate", "clean")
-    assert drawn_at(Chooser(own, {"tau": torch.full((1,), 0.5)}, None), logits).tolist() == [0.5]
 
 
 PARTS = {

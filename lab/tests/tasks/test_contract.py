@@ -61,7 +61,6 @@ BREACHES = {
         r"the task toy: loss must give one number per run and example, \[runs, batch\] = \[4, 8\], got a scalar of "
         "float32; do not sum or average it",
     ),
-    "a loss that is no tensor": ({"loss": lambda self, p, i, c: 0.5}, r"\[4, 8\], got float"),
     "a loss without a gradient": (
         {"loss": lambda self, p, i, c: Toy.loss(self, p, i, c).detach()},
         r"with a gradient to the parameters, got \[4, 8\] of float32 without one \(is something detached\?\)",
@@ -74,11 +73,6 @@ BREACHES = {
         {"evaluate": lambda self, p, c: {**Toy.evaluate(self, p, c), "mean": p["w"].mean()}},
         r"evaluate gives the metric 'mean' as \[runs, ...\] = \[4, ...\], got a scalar of float32",
     ),
-    "a validation loss of many numbers": (
-        {"evaluate": lambda self, p, c: {"validation_loss": p["w"]}},
-        r"validation_loss must be one number per run, \[runs\] = \[4\], got \[4, 1\] of float32",
-    ),
-    "no metrics": ({"evaluate": lambda self, p, c: None}, "evaluate must give a dictionary of metrics, got None"),
     "a diagnosis of the wrong shape": (
         {"diagnose": lambda self, p, c, step: {"d": torch.zeros(3)}},
         r"diagnose gives the metric 'd' as \[runs, ...\] = \[4, ...\], got \[3\]",
@@ -96,14 +90,9 @@ BREACHES = {
         {"initial": lambda self, seed: {"w": torch.zeros(1, dtype=torch.int64)}},
         r"initial\(seed\)\['w'\] must be a tensor of floats, got \[1\] of int64",
     ),
-    "no parameters": ({"initial": lambda self, seed: {}}, "must give a dictionary of tensors, got {}"),
     "a buffer that some seeds lack": (
         {"buffers": lambda self, seed: {"b": torch.zeros(2)} if seed else {}},
         r"buffers\(seed\)\['b'\] must have one shape for all seeds, got nothing for seed 0 and \[2\] for seed 1",
-    ),
-    "a buffer that is no tensor": (
-        {"buffers": lambda self, seed: {"b": 3}},
-        r"buffers\(seed\)\['b'\] must be a tensor, got int",
     ),
     "a shape for each seed": (
         {"initial": lambda self, seed: {"w": torch.zeros(seed + 1)}},
