@@ -148,6 +148,18 @@ def test_adaptive_proposes_whole_numbers_for_a_whole_field() -> None:
     assert any(value_of(config, "tau_f") % 1 for config in trained.values())
 
 
+@pytest.mark.parametrize(("low", "high"), [(0.999, 0.99999), (12340.0, 12349.0), (0.9, 0.99), (1, 5), (1e-4, 1e-2)])
+def test_adaptive_stays_in_a_narrow_range_and_tells_its_values_apart(low: float, high: float) -> None:
+    """Four digits would make 1.0 of 0.99998, and two values of 12340 to 12349."""
+    plan = Adaptive(BASE, (("tau_f", low, high),), (0,), settings=24)
+    trained, _ = follow(plan, lambda config: value_of(config, "tau_f"))
+    values = {value_of(config, "tau_f") for config in trained.values()}
+    assert all(isinstance(value, float) and low <= value <= high for value in values)
+    assert len(values) > 15
+    digits = {f"{value:.4g}" for value in values} == {f"{value:g}" for value in values}
+    assert digits is (high / (high - low) < 100), "four, where they tell values apart"
+
+
 @pytest.mark.parametrize(
     "plan",
     [

@@ -107,8 +107,10 @@ class Adaptive(Plan):
             for trial in trials:
                 values = dict(trial.params)
                 for name, low, high in self.axes:
-                    if not isinstance(values[name], int):  # in four digits, and inside its range
-                        values[name] = min(max(float(f"{values[name]:.4g}"), float(low)), float(high))
+                    if not isinstance(values[name], int):
+                        # In four digits, or more where the range is narrow compared with its numbers; inside its ends.
+                        digits = max(4, 3 + int(math.log10(high / (high - low))))
+                        values[name] = min(max(float(f"{values[name]:.{digits}g}"), float(low)), float(high))
                 batch.append(with_values(self.base, values))
             proposed += batch
             scores = [score(config, self.seeds, lookup) for config in batch]
