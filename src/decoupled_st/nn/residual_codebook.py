@@ -14,13 +14,16 @@ from decoupled_st.temperatures import Rule, Tempered
 
 
 def _of_every_stage(name: str) -> Any:
-    """An attribute of all stages: reading it gives the first one's, and assigning it sets every one's."""
+    """An attribute of all stages."""
+
+    def read(module: "ResidualCodebook") -> Any:
+        return getattr(module._books[0], name)
 
     def assign(module: "ResidualCodebook", value: object) -> None:
         for stage in module._books:
             setattr(stage, name, value)
 
-    return property(lambda module: getattr(module._books[0], name), assign)
+    return property(read, assign, doc="The first stage's; assigning sets every stage's.")
 
 
 class ResidualCodebook(Quantiser):
