@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from decoupled_st.circuits.schedule import Schedule, layer_sizes, schedule
-from decoupled_st.estimators.contract import whole_number
+from decoupled_st.estimators.contract import check_count
 from decoupled_st.kernels.compiler import CompilerError, find_compiler, load
 from decoupled_st.kernels.parallel import in_parallel
 
@@ -110,9 +110,7 @@ class CompiledCircuit:
 
 def compile_circuit(circuit: "Circuit", *, threads: int | None, compiler: str | None, strict: bool) -> CompiledCircuit:
     """See `Circuit.compile`."""
-    count = torch.get_num_threads() if threads is None else whole_number(threads)
-    if count is None or count < 1:
-        raise ValueError(f"threads must be a whole number of at least 1, got {threads!r}")
+    count = torch.get_num_threads() if threads is None else check_count("threads", threads)
     loaded = None
     try:
         loaded = library(find_compiler(compiler))

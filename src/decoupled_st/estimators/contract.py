@@ -148,6 +148,14 @@ def is_number(value: object) -> bool:
     return hasattr(value, "__float__") and not other
 
 
+def check_count(name: str, value: object, least: int = 1) -> int:
+    """A whole number that is not too small."""
+    count = whole_number(value)
+    if count is None or count < least:
+        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+    return count
+
+
 def whole_number(value: object) -> int | None:
     """A whole number, NumPy's too, as an int; None where it is none, as 2.0 and True are not."""
     try:

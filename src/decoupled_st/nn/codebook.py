@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from decoupled_st import codebook
 from decoupled_st.codebook.scores import METRICS, Scores, as_summed, gather
 from decoupled_st.estimators import Estimator, IdentitySTE, check_estimator
-from decoupled_st.estimators.contract import check_float
+from decoupled_st.estimators.contract import check_count, check_float
 from decoupled_st.estimators.spec import registered
 from decoupled_st.estimators.surrogate import scattered
 from decoupled_st.kernels import is_run_again, write
 from decoupled_st.nn.chooser import check_deterministic, check_grad_scale, one_node
 from decoupled_st.nn.moving import MovingMeans, means_of_tokens, random_rows
-from decoupled_st.nn.quantiser import Quantised, Quantiser, broadcast_from_first, check_codes, check_size, squared_error
+from decoupled_st.nn.quantiser import Quantised, Quantiser, broadcast_from_first, check_codes, squared_error
 from decoupled_st.nn.settable import check_settable, keep
 from decoupled_st.nn.tokens import Tokens
 from decoupled_st.temperatures import Rule, Tempered
@@ -110,7 +110,7 @@ class Codebook(Quantiser):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        codes, dim, heads = check_codes(codes), check_size("dim", dim, 1), check_size("heads", heads, 1)
+        codes, dim, heads = check_codes(codes), check_count("dim", dim, 1), check_count("heads", heads, 1)
         alone = estimator is None  # the tokeniser
         update = update or ("ema" if alone else "gradient")
         metric = metric or ("l2" if alone else "dot")
@@ -130,7 +130,7 @@ class Codebook(Quantiser):
         project = alone or features is not None
         if features is None:
             features = min(FEATURES, dim // heads) if alone else dim // heads
-        features = check_size("features", features, 1)
+        features = check_count("features", features, 1)
         normalise = alone if normalise is None else normalise
         tokens = Tokens(dim, heads * features, project=project, normalise=normalise, device=device, dtype=dtype)
         super().__init__(codes, dim, tokens, heads=heads, axis=axis)
@@ -300,7 +300,7 @@ class Codebook(Quantiser):
         Returns:
             How many codes were revived.
         """
-        after = check_size("after", after, 1)
+        after = check_count("after", after, 1)
         if self.means is not None:
             raise RuntimeError('codes with update="ema" are revived in training passes: leave this call out')
         dead = self.idle >= after
@@ -321,7 +321,7 @@ class Codebook(Quantiser):
         """Set every code to a random row of x, with some noise where rows are fewer than codes; then make so many
         passes of k-means over x. In several processes, all get the first one's rows, and means of all. Codes that are
         moving means start at rows by themselves."""
-        passes = check_size("passes", passes, 0)
+        passes = check_count("passes", passes, 0)
         rows = self._rows(x).detach()
         if not self.tokens.is_identity:
             valid = self._valid(rows, None)

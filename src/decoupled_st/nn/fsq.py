@@ -6,8 +6,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from decoupled_st.estimators.contract import check_count
 from decoupled_st.nn.chooser import one_node
-from decoupled_st.nn.quantiser import Quantised, Quantiser, check_codes, check_size
+from decoupled_st.nn.quantiser import Quantised, Quantiser, check_codes
 from decoupled_st.nn.tokens import Tokens
 
 _ROOM = 1e-3
@@ -52,8 +53,8 @@ class FSQ(Quantiser):
     ) -> None:
         if not isinstance(levels, (list, tuple)) or not levels:
             raise ValueError(f"levels must be a list such as [8, 6, 5], got {levels!r}")
-        sizes = [check_size("each of levels", level, 3) for level in levels]
-        dim = check_size("dim", dim, 1)
+        sizes = [check_count("each of levels", level, 3) for level in levels]
+        dim = check_count("dim", dim, 1)
         tokens = Tokens(dim, len(sizes), project=True, normalise=False, device=device, dtype=dtype)
         super().__init__(check_codes(math.prod(sizes)), dim, tokens, axis=axis)
         self._sizes = sizes

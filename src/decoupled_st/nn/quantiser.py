@@ -8,7 +8,7 @@ import torch.distributed
 from torch import Tensor, nn
 
 from decoupled_st.codebook.inputs import check_index
-from decoupled_st.estimators.contract import whole_number
+from decoupled_st.estimators.contract import check_count
 from decoupled_st.kernels import is_run_again, write
 from decoupled_st.nn.chooser import check_dim
 
@@ -133,17 +133,9 @@ def squared_error(a: Tensor, b: Tensor, valid: Tensor) -> Tensor:
     return torch.where(valid, errors, 0.0).sum() / valid.sum().clamp(min=1)
 
 
-def check_size(name: str, value: object, least: int) -> int:
-    """A whole number that is not too small."""
-    size = whole_number(value)
-    if size is None or size < least:
-        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
-    return size
-
-
 def check_codes(codes: object) -> int:
     """A number of codes."""
-    size = check_size("codes", codes, 2)
+    size = check_count("codes", codes, 2)
     if size >= 2**31:
         raise ValueError(f"there may be at most 2^31 - 1 codes, got {size}: use heads or residual stages")
     return size

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from decoupled_st.estimators import Estimator
+from decoupled_st.estimators.contract import check_count
 from decoupled_st.nn.chooser import one_node
 from decoupled_st.nn.codebook import Codebook
-from decoupled_st.nn.quantiser import Quantised, Quantiser, check_size
+from decoupled_st.nn.quantiser import Quantised, Quantiser
 from decoupled_st.temperatures import Rule, Tempered
 
 
@@ -66,7 +67,7 @@ class ResidualCodebook(Quantiser):
         axis: int = -1,
         **options: Any,
     ) -> None:
-        stages = check_size("stages", stages, 1)
+        stages = check_count("stages", stages, 1)
         if not isinstance(dropout, bool):
             raise TypeError(f"dropout must be True or False, got {dropout!r}")
         whole = Codebook(codes, dim, estimator, features=features, normalise=normalise, axis=axis, **options)

@@ -5,8 +5,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from decoupled_st import codebook
+from decoupled_st.estimators.contract import check_count
 from decoupled_st.nn.chooser import one_node
-from decoupled_st.nn.quantiser import Quantised, Quantiser, check_codes, check_size, squared_error
+from decoupled_st.nn.quantiser import Quantised, Quantiser, check_codes, squared_error
 from decoupled_st.nn.tokens import Tokens
 
 _LEAST = 1e-6
@@ -51,8 +52,8 @@ class SimVQ(Quantiser):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        codes, dim = check_codes(codes), check_size("dim", dim, 1)
-        width = dim if features is None else check_size("features", features, 1)
+        codes, dim = check_codes(codes), check_count("dim", dim, 1)
+        width = dim if features is None else check_count("features", features, 1)
         tokens = Tokens(dim, width, project=features is not None, normalise=normalise, device=device, dtype=dtype)
         super().__init__(codes, dim, tokens, axis=axis)
         self.commitment = commitment

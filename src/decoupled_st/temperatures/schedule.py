@@ -8,7 +8,7 @@ from typing import ClassVar, overload
 import torch
 from torch import Tensor
 
-from decoupled_st.estimators.contract import check_float, whole_number
+from decoupled_st.estimators.contract import check_count, check_float
 from decoupled_st.temperatures.registry import register
 from decoupled_st.temperatures.rule import Rule, State, Taus, View
 
@@ -46,7 +46,7 @@ class Schedule:
             raise ValueError(f"shape must be one of {', '.join(SHAPES)}, got {self.shape!r}")
         if self.shape == "exponential" and 0 in (self.start, self.end):
             raise ValueError(f"an exponential schedule cannot begin or end at 0, got {self.start} and {self.end}")
-        object.__setattr__(self, "steps", check_steps(self.steps))
+        object.__setattr__(self, "steps", check_count("steps", self.steps))
 
     @overload
     def at(self, step: int | float) -> float: ...
@@ -116,11 +116,3 @@ class Scheduled(Rule):
             for tau in (self.tau_f, self.tau_b)
         )
         return Taus(view.spread(f), view.spread(b))
-
-
-def check_steps(steps: object) -> int:
-    """A number of training steps, at least 1."""
-    count = whole_number(steps)
-    if count is None or count < 1:
-        raise ValueError(f"steps must be a whole number, at least 1, got {steps!r}")
-    return count

@@ -8,11 +8,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from decoupled_st.estimators.contract import check_float, to_compute
+from decoupled_st.estimators.contract import check_count, check_float, to_compute
 from decoupled_st.estimators.surrogate import can_look
 from decoupled_st.temperatures.registry import register
 from decoupled_st.temperatures.rule import Rule, State, Taus, View
-from decoupled_st.temperatures.schedule import check_steps
 
 _LARGEST = 1e30  # of a mean square, and of tau_b where the logits are parameters
 SETTLED, EVERY = 50, 8
@@ -86,7 +85,7 @@ class SelfTempered(Rule):
         if self.most < 1:
             raise ValueError(f"most must be at least 1, since tau_b is never below b, got most={self.most}")
         if self.steps is not None:
-            object.__setattr__(self, "steps", check_steps(self.steps))
+            object.__setattr__(self, "steps", check_count("steps", self.steps))
 
     @property
     def takes_argmax(self) -> bool:

@@ -79,7 +79,7 @@ def test_a_compiler_that_is_not_there_or_fails(tmp_path) -> None:
     ):
         with pytest.raises(compiled.CompilerError, match=message):
             circuit.compile(compiler=compiler)
-    with pytest.raises(ValueError, match="threads must be a whole number of at least 1, got 0"):
+    with pytest.raises(ValueError, match="threads must be an integer of at least 1, got 0"):
         circuit.compile(threads=0)
 
 

@@ -25,7 +25,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: SelfTempered(steps=None, low=2.0, high=1.0), "high must be at least low"),
     (lambda: SelfTempered(steps=None, share=float("nan")), "share must be finite"),
     (lambda: SelfTempered(steps=None, most=0.5), "most must be at least 1"),
-    (lambda: SelfTempered(steps=0), "steps must be a whole number"),
+    (lambda: SelfTempered(steps=0), "steps must be an integer of at least 1, got 0"),
     (lambda: Scheduled(tau_f=0.0, tau_b=Schedule(1.0, 0.0, steps=5)), "tau_b must stay above 0"),
     (lambda: Schedule(1.0, 0.5, steps=5, shape="sudden"), "one of linear, cosine, exponential, got 'sudden'"),
     (lambda: Schedule(1.0, 0.0, steps=5, shape="exponential"), "cannot begin or end at 0"),
