@@ -1,5 +1,6 @@
 """What cannot be done is a sentence on stderr and exit code 2; no traceback, and nothing left behind."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ REFUSED: list[tuple[tuple[Any, ...], str]] = [
     ((*RUN, "--seeds", "many"), "--seeds takes a number above 0, a list such as 3,7,11 or a range such as 5-7, got"),
     ((*RUN, "--batch", "5000"), "batch must be at most the 1280 images there are to train on, got batch=5000"),
     ((*LOGIC, "--width", "33"), "width must be a multiple of the 10 classes, got width=33"),
+    ((*RUN, "--ray-address", "auto", "--workers", 2), "--ray-address and --workers goes with --engine ray"),
     ((*RUN, "--dataset", "letters"), "there is no data set 'letters': choose one of digits, mnist"),
     ((*RUN, "--store", "no/such/folder.sqlite"), "the folder "),
     ((*SWEEP, "tau_f=hot"), f"{AN_AXIS}hot'"),
@@ -123,6 +125,14 @@ def test_a_file_that_is_no_store_is_left_as_it_is(words, cli, surroundings) -> N
     assert code == 2
     assert path.read_text() == "my notes\n" * 100
     assert list(surroundings.iterdir()) == [path]
+
+
+def test_without_ray_it_says_what_to_install(cli, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    code, _, err = cli(*RUN, "--engine", "ray")
+    assert only_sentence(err) == 'dst: --engine ray needs Ray: pip install "dst-lab[ray]"'
+    assert code == 2
+    assert list(Path().iterdir()) == []
 
 
 def test_the_traceback_is_there_for_who_asks(cli) -> None:

@@ -70,12 +70,9 @@ class Group:
     def varied(self) -> list[str]:
         """The fields in which its settings differ, besides estimator and learning rate."""
         configs = [complete(setting.config) for setting in self.settings]
-        seen: dict[str, set[str]] = {}
-        for config in configs:
-            for field, value in config.items():
-                seen.setdefault(field, set()).add(repr(value))
-        partly = {field for field in seen if any(field not in config for config in configs)}
-        return [field for field, values in seen.items() if (len(values) > 1 or field in partly) and field not in APART]
+        fields = dict.fromkeys(field for config in configs for field in config if field not in APART)
+        values = {field: {repr(one[field]) if field in one else "" for one in configs} for field in fields}
+        return [field for field in fields if len(values[field]) > 1]
 
     @property
     def columns(self) -> list[str]:
@@ -83,45 +80,6 @@ class Group:
         so that "validation" are the test images."""
         whole = any(str(setting.config.get("dataset", "")).endswith(WHOLE) for setting in self.settings)
         return list(dict.fromkeys([*self.varied, *["dataset"] * whole]))
-
-    @property
-    def best(self) -> dict[str, Setting]:
-        """The best setting of each estimator: on confirmation seeds where search seeds found it and it has fresh ones
-        too, else on the seeds that it was found with."""
-        fresh = {setting_key(one.config): one for one in self.settings if one.seeds == "fresh"}
-        best = dict(self.found)
-        for name, found in self.found.items():
-            again = fresh.get(setting_key(found.config))
-            if found.seeds == "search" and again:
-                best[name] = replace(again, seeds="confirmation")
-        return best
-
-    @cached_property
-    def found(self) -> dict[str, Setting]:
-        """The best setting of each estimator, on search seeds where it has such. Only runs that are equal in all other
-        fields are compared, from the largest such family; parameters of an objective may differ."""
-        found: dict[str, Setting] = {}
-        for setting in self._alike:
-            found.setdefault(str(setting.config["estimator"]["name"]), setting)
-        return found
-
-    def runs_of(self, settings: Collection[Setting]) -> list[Row]:
-        """The runs of these settings that ended, those that diverged among them."""
-        kinds = {(setting_key(one.config), kind) for one in settings for kind in ([one.seeds] if one.seeds else KINDS)}
-        ended = (row for row in self.rows.runs.values() if row.run.status in ENDED)
-        return [row for row in ended if (setting_key(row.run.config), _kind(row)) in kinds]
-
-    @property
-    def held(self) -> str:
-        """The fields that the runs behind `best` share, and who has none: "epochs 1; Softmax STE is not among them"."""
-        fields = [name for name in self.varied if name not in self._given]
-        if not fields or not self._alike:
-            return ""
-        config = complete(self._alike[0].config)
-        text = ", ".join(f"{name} {config.get(name, 'not given')}" for name in fields)
-        every = dict.fromkeys(str(setting.config["estimator"]["name"]) for setting in self.settings if setting.n)
-        left = [estimator(name).label for name in every if name not in self.best]
-        return f"{text}; {' and '.join(left)} {'is' if len(left) == 1 else 'are'} not among them" if left else text
 
     @cached_property
     def _given(self) -> tuple[str, ...]:
@@ -139,6 +97,39 @@ class Group:
                 alike.setdefault(setting_key(fields), []).append(setting)
         return max(alike.values(), key=len, default=[])
 
+    @cached_property
+    def found(self) -> dict[str, Setting]:
+        """The best setting of each estimator, on search seeds where it has such. Only runs that are equal in all other
+        fields are compared, from the largest such family; parameters of an objective may differ."""
+        found: dict[str, Setting] = {}
+        for setting in self._alike:
+            found.setdefault(str(setting.config["estimator"]["name"]), setting)
+        return found
+
+    @property
+    def best(self) -> dict[str, Setting]:
+        """The best setting of each estimator: on confirmation seeds where search seeds found it and it has fresh ones
+        too, else on the seeds that it was found with."""
+        fresh = {setting_key(one.config): one for one in self.settings if one.seeds == "fresh"}
+        best = dict(self.found)
+        for name, found in self.found.items():
+            again = fresh.get(setting_key(found.config))
+            if found.seeds == "search" and again:
+                best[name] = replace(again, seeds="confirmation")
+        return best
+
+    @property
+    def held(self) -> str:
+        """The fields that the runs behind `best` share, and who has none: "epochs 1; Softmax STE is not among them"."""
+        fields = [name for name in self.varied if name not in self._given]
+        if not fields or not self._alike:
+            return ""
+        config = complete(self._alike[0].config)
+        text = ", ".join(f"{name} {config.get(name, 'not given')}" for name in fields)
+        every = dict.fromkeys(str(setting.config["estimator"]["name"]) for setting in self.settings if setting.n)
+        left = [estimator(name).label for name in every if name not in self.best]
+        return f"{text}; {' and '.join(left)} {'is' if len(left) == 1 else 'are'} not among them" if left else text
+
     @property
     def swept(self) -> list[str]:
         """The estimators that were trained at several pairs of two temperatures."""
@@ -147,6 +138,12 @@ class Group:
             if row.done and len(temperatures_in(row.run.config["estimator"])) > 1 and not row.taus.schedule:
                 pairs.setdefault(row.run.estimator, set()).add(row.taus)
         return [name for name, tried in pairs.items() if len(tried) > 1]
+
+    def runs_of(self, settings: Collection[Setting]) -> list[Row]:
+        """The runs of these settings that ended, those that diverged among them."""
+        kinds = {(setting_key(one.config), kind) for one in settings for kind in ([one.seeds] if one.seeds else KINDS)}
+        ended = (row for row in self.rows.runs.values() if row.run.status in ENDED)
+        return [row for row in ended if (setting_key(row.run.config), _kind(row)) in kinds]
 
 
 def groups(rows: Rows, leave_out: Collection[str] = (), figures: Collection[str] = ()) -> list[Group]:
