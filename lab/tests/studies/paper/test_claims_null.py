@@ -37,7 +37,6 @@ def quick_plans(monkeypatch) -> None:
 
     for module in (
         "dst_lab.plans.plan",
-        "dst_lab.plans.plan",
         "dst_lab.claims.arms",
         "studies.paper.claims.sweeps",
     ):
