@@ -94,7 +94,7 @@ def directions(rows: Rows) -> str:
         error = stdev(cosines) / math.sqrt(len(own))
         number = "" if arm == "rloo" else f"{value:g}"
         body.append([REWARD_ARMS[arm], number, f"{fmean(cosines):.3f} ± {error:.3f}", mean(own, "norm", 0)])
-    return table(["gradient", "tau_b, or tau", "cosine ± its standard error", "norm"], body)
+    return table(["gradient", "tau_b, or tau", "cosine ± its standard error", "norm ± standard deviation"], body)
 
 
 def rewards(rows: Rows) -> str:

@@ -1,4 +1,4 @@
-# The runs that judge, in six minutes of one GPU: bash judge.sh DATA OUT
+# The runs that judge, on one GPU: bash judge.sh DATA OUT
 here=$(dirname "$0") data=$1 out=$2
 train() { ${PYTHON:-python} -u "$here/train.py" --data "$data" --out "$out/$1.csv" --keep "$out" --at-once "$2" "${@:3}" > "$out/$1.log" 2>&1; }
 specs() { for seed in $(seq 2000 "$2"); do echo "$1,seed=$seed"; done; }

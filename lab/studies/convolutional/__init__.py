@@ -12,7 +12,7 @@ CONVOLUTIONAL = Study(
     title="Convolutional logic networks of published sizes",
     lead="LogicTreeNet (Petersen et al., 2024), whose code is not public: S and M on CIFAR-10, S, M and L on MNIST, "
     "with soft gates that become their argmax before the end, structured wiring, and no teacher; and the same on "
-    "Fashion-MNIST, for which nothing is published.",
+    "Fashion-MNIST, where only dense logic networks have published numbers.",
     tasks=(TASK,),
     roles=("soft",),
     rules=(judge,),

@@ -136,10 +136,12 @@ def _against(
             if there:
                 x, y = [of(one) for one in there], [one.accuracy for one in there]
                 ax.plot(x, y, ls="", marker=marker, mfc="none", color=FAINT, label=what)
-            _named(ax, [(one.label, of(one), one.accuracy) for one in there], FAINT)
+            _named(ax, [(one.label, of(one), one.accuracy) for one in there], FAINT, above=True)
         look = estimator("decoupled")
         ax.plot(*zip(*points.values(), strict=True), ls="", marker="*", ms=9, color=look.color, label="ours")
-        _named(ax, [(name, *point) for name, point in points.items()], INK)
+        # The judged networks below their stars; earlier attempts, which have their steps in the name, above.
+        for name, point in points.items():
+            _named(ax, [(name, *point)], INK, above="steps" in name)
         said.append(f"{NAMES[dataset]} " + listing([f"{name} {y:.2f}%" for name, (_, y) in points.items()]))
         ax.set_title(NAMES[dataset])
         ax.set_xscale("log")
@@ -151,6 +153,7 @@ def _against(
     return Drawn(title, figure, f"{'; '.join(said)}. {remark}", len(drawn))
 
 
-def _named(ax: Axes, points: Sequence[tuple[str, float, float]], color: str) -> None:
+def _named(ax: Axes, points: Sequence[tuple[str, float, float]], color: str, *, above: bool) -> None:
+    offset = (5, 4 if above else -10)
     for name, x, y in points:
-        ax.annotate(name, (x, y), textcoords="offset points", xytext=(5, 4), fontsize=6.5, color=color)
+        ax.annotate(name, (x, y), textcoords="offset points", xytext=offset, fontsize=6.5, color=color)

@@ -20,8 +20,7 @@ DIFFUSION = Study(
     name="diffusion",
     title="Gradients through masked diffusion",
     lead="Masked diffusion with a gradient: why the loop that is copied explodes, and what separate temperatures are "
-    "worth in Sudoku, in fine-tuning by a reward, and in guidance. Sudoku without a prior is judged; the rest was cut "
-    "off before it could be.",
+    "worth in Sudoku, in fine-tuning by a reward, and in guidance.",
     tasks=(GRADIENTS, SUDOKU, REWARDS, GUIDANCE),
     roles=("decoupled",),
     rules=(judge,),

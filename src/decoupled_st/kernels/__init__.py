@@ -1,7 +1,7 @@
 """Fused kernels, in Triton: what they speed up takes them on CUDA by itself. Logic layers have them in C on CPUs too.
 
 The plain definition of each op is its specification, and serves every case that a kernel does not. This file decides
-which of the two makes a call, and has the questions to torch that it takes: is a call traced, transformed, run again?
+which of the two runs, and asks torch for it: is a call traced, transformed, run again?
 """
 
 import os
@@ -144,8 +144,8 @@ def write(places: Sequence[Tensor], values: Sequence[Tensor], again: "bool | Ten
 
 
 def first_value(value: Tensor, kept: Tensor, again: "bool | Tensor") -> Tensor:
-    """A value; where a pass is run again, the number that its first time has kept. Many values follow from the logits,
-    whenever they are made."""
+    """The value; where a pass is run again and the value is one number, the number that the first run kept. A value of
+    several numbers follows from the logits, and is the same in both runs."""
     if again is False or (isinstance(value, Tensor) and value.numel() != 1):
         return value
     value = torch.as_tensor(value, dtype=kept.dtype, device=kept.device).detach()

@@ -164,4 +164,4 @@ def test_sentences(cli) -> None:
         assert sorted(path.name for path in Path().iterdir()) == before
     assert Path("notes.v").read_text() == "mine"
     cli("run", "polynomial", "--steps", 2, "--passes", 2, "--seeds", 1, "--store", "none.sqlite")
-    assert "keeps no logic network: train one" in cli("circuit", "--store", "none.sqlite").err
+    assert "keeps no network of logic-gates: train one" in cli("circuit", "--store", "none.sqlite").err

@@ -74,10 +74,10 @@ def derivatives(x: Tensor) -> Tensor:
     Sums, not a convolution: for images of bytes they are exact, and so are the bits on every device.
     """
     x = F.pad(x if x.is_floating_point() else x.float(), (1, 1, 1, 1), mode="replicate")
-    centre, beside = x[..., 1:-1], x[..., :-2] + x[..., 2:]
-    smooth = beside + 2 * centre
+    centre, sides = x[..., 1:-1], x[..., :-2] + x[..., 2:]
+    smooth = sides + 2 * centre
     down = smooth[:, :, 2:] - smooth[:, :, :-2]
     smooth = x[:, :, :-2] + 2 * x[:, :, 1:-1] + x[:, :, 2:]
     across = smooth[..., 2:] - smooth[..., :-2]
-    laplace = beside[:, :, 1:-1] + centre[:, :, :-2] + centre[:, :, 2:] - 4 * centre[:, :, 1:-1]
+    laplace = sides[:, :, 1:-1] + centre[:, :, :-2] + centre[:, :, 2:] - 4 * centre[:, :, 1:-1]
     return torch.cat([across / 4, down / 4, laplace / 2], 1)

@@ -108,8 +108,7 @@ class TreeLayer(GateLayer):
         super().__init__(
             estimator, (*shape, candidates) if is_learned else shape, inputs, (trees, 2**depth - 1), **options
         )
-        logits = self.logits.new_empty(self.wiring.shape) if is_learned else None
-        self.wiring_logits = None if logits is None else nn.Parameter(logits)
+        self.wiring_logits = nn.Parameter(self.logits.new_empty(self.wiring.shape)) if is_learned else None
         self._prefer_first()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:

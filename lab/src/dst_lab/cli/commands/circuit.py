@@ -114,7 +114,9 @@ def _kept_run(path: Path, run: str | None) -> tuple[str, LogicGatesConfig]:
         possible = [one for one in sorted(kept) if tasks[one] == LogicGatesConfig.task]
         shown = ", ".join(possible[:10]) + (f" and {len(possible) - 10} more" if len(possible) > 10 else "")
         if run is None and not possible:
-            raise StoreError(f"{path} keeps no logic network: train one into it with `dst run logic-gates --keep`")
+            raise StoreError(
+                f"{path} keeps no network of logic-gates: train one into it with `dst run logic-gates --keep`"
+            )
         if run is None and len(possible) > 1:
             raise StoreError(f"{path} keeps {len(possible)} logic networks: give the id of one of {shown}")
         kept_run = store.find(run or possible[0])
