@@ -49,7 +49,7 @@ def write(file: Path, columns: tuple[str, ...], row: dict[str, Any]) -> None:
     now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
     row = {**row, "provenance.device_name": device, "provenance.torch": torch.__version__, "provenance.started": now}
     columns = (*columns, "provenance.seconds", "provenance.device_name", "provenance.torch", "provenance.started")
-    text = {key: _as_text(value) if isinstance(value, float) else value for key, value in row.items()}
+    text = {key: _as_text(value) if isinstance(value, float | bool) else value for key, value in row.items()}
     file.parent.mkdir(parents=True, exist_ok=True)
     if not file.exists():
         try:
@@ -62,8 +62,8 @@ def write(file: Path, columns: tuple[str, ...], row: dict[str, Any]) -> None:
     print(*(f"{key}={value}" for key, value in text.items() if not key.startswith("provenance")), flush=True)
 
 
-def _as_text(value: float) -> str:
-    return f"{value:.6g}" if math.isfinite(value) else json.dumps(value)
+def _as_text(value: float | bool) -> str:
+    return f"{value:.6g}" if isinstance(value, float) and math.isfinite(value) else json.dumps(value)
 
 
 def read(files: Iterable[Path]) -> list[dict[str, str]]:

@@ -21,7 +21,6 @@ above that of the best other method in every one of five seeds of which all runs
 """
 
 import argparse
-import math
 import subprocess
 import sys
 import tempfile
@@ -33,10 +32,10 @@ import numpy as np
 import tokenisers
 import torch
 import torch.nn.functional as F
-from autoencoder import CHUNK, FEATURES, Training, mixed, train_together
-from runs import read, write
+from autoencoder import CHUNK, FEATURES, Training, mixed, quality, train_together
+from runs import write
 from token_prior import Run
-from tokenisers import LEVELS, METHODS, searched
+from tokenisers import LEVELS, METHODS, searched, settled
 from torch import Tensor, nn
 
 import decoupled_st as dst
@@ -186,12 +185,7 @@ def measure(network: Autoencoder, frames: Tensor, codes: int) -> Run:
         error += (back - x).double().square().sum().item()
         first = index[..., 0] if index.dim() == 3 else index
         counts += torch.bincount(first.flatten().long(), minlength=codes)
-    share = counts.double() / counts.sum()
-    return {
-        "history.psnr": -10 * math.log10(error / (len(starts) * CROP * BANDS)),
-        "history.usage": (counts > 0).double().mean().item(),
-        "history.perplexity": torch.special.entr(share).sum().exp().item(),
-    }
+    return quality(error / (len(starts) * CROP * BANDS), counts)
 
 
 def tokeniser(run: Run) -> nn.Module:
@@ -206,20 +200,6 @@ def tokeniser(run: Run) -> nn.Module:
     if run["estimator"] == "FSQ":
         return tokenisers.Peer(peers.ResidualFSQ(dim=FEATURES, levels=list(LEVELS[K]), num_quantizers=stages))
     return tokenisers.Peer(peers.ResidualSimVQ(dim=FEATURES, codebook_size=K, num_quantizers=stages))
-
-
-def settled(name: str, codes: int, stages: int, seed: int, out: Path) -> Run:
-    """A judged run: ours as it comes, the others as the search found best."""
-    run: Run = {"part": "judged", "estimator": name, "codes": codes, "stages": stages, "seed": seed}
-    if name == "Codebook":
-        return run | {"lr": 1e-3}
-    wanted = ("search", name, str(stages))
-    rows = [row for row in read([out]) if (row["part"], row["estimator"], row["stages"]) == wanted]
-    best = max(rows, key=lambda row: float(row["history.psnr"]))
-    run["lr"] = float(best["lr"])
-    if name == "SimVQ" and stages == 1:
-        run |= {"features": int(best["features"]), "normalise": best["normalise"] == "True"}
-    return run
 
 
 def make(runs: list[Run], frames: Tensor, test: Tensor, out: Path, steps: int, deadline: float) -> None:
@@ -242,6 +222,7 @@ def main() -> None:
     parser.add_argument("out", type=Path, nargs="?", help="the table of runs")
     parser.add_argument("--minutes", type=float, default=90, help="of speech to prepare")
     parser.add_argument("--seconds", type=float, default=1e9, help="after which training ends")
+    parser.add_argument("--steps", type=int, help="fewer than usual, to try it out")
     args = parser.parse_args()
     if args.action == "prepare":
         prepare(args.file, args.minutes)
@@ -255,17 +236,17 @@ def main() -> None:
         runs = [run | {"stages": 1} for run in searched()]
         in_stages = {"part": "search", "codes": 1_024, "stages": 4, "seed": 0}
         runs += [in_stages | {"estimator": name, "lr": lr} for name in ("FSQ", "SimVQ") for lr in (1e-3, 2e-3, 4e-3)]
-        make(runs, train[:-held_out], train[-held_out:], args.out, SEARCH, end)
+        make(runs, train[:-held_out], train[-held_out:], args.out, args.steps or SEARCH, end)
         return
     for number, seed in enumerate(SEEDS):
         runs = [
-            settled(name, codes, stages, seed, args.out)
+            settled(name, codes, seed, args.out, stages) | {"stages": stages}
             for codes, stages in SIZES
             for name in METHODS
             if stages == 1 or name != "FSP"
         ]
         left = (end - time.time()) / (len(SEEDS) - number)
-        make(runs, train, test, args.out, STEPS, time.time() + left)
+        make(runs, train, test, args.out, args.steps or STEPS, time.time() + left)
 
 
 if __name__ == "__main__":

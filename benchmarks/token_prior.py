@@ -100,7 +100,7 @@ def draw(prior: Prior, network: Autoencoder, device: torch.device) -> Tensor:
 
 def second_stage(
     networks: Sequence[Autoencoder], runs: Sequence[Run], images: Tensor, test: Tensor, deadline: float
-) -> list[tuple[dict[str, str], Tensor]]:
+) -> list[tuple[Run, Tensor]]:
     """Of each network, bits per test and training image, with samples."""
     priors, trainings = list[Prior](), list[OfTokens]()
     for network, run in zip(networks, runs, strict=True):
@@ -113,6 +113,6 @@ def second_stage(
     for network, prior, training in zip(networks, priors, trainings, strict=True):
         prior.eval()
         numbers = {"bits": bits(prior, tokens_of(network, test)), "train_bits": bits(prior, training.tokens[:5_000])}
-        texts = {f"history.{name}": f"{value:.2f}" for name, value in numbers.items()}
-        found.append((texts | {"steps": str(steps)}, draw(prior, network, images.device)))
+        named = {f"history.{name}": value for name, value in numbers.items()}
+        found.append((named | {"steps": steps}, draw(prior, network, images.device)))
     return found

@@ -6,7 +6,7 @@ python -m results.codebook_tables        or: make results
 from collections.abc import Callable
 from statistics import fmean, stdev
 
-from dst_lab.records import Rows
+from dst_lab.records import Row, Rows
 from dst_lab.report.verdicts import MARKS
 from results.build import table
 from results.quoted import Quoted, captions
@@ -22,6 +22,7 @@ from studies.codebooks.claims import (
     leads,
     modelled,
     name_of,
+    of_part,
 )
 from studies.codebooks.figures import LOOKS
 
@@ -47,18 +48,44 @@ def compared(rows: Rows, task: str, sizes: dict[str, tuple[int, int]], others: s
     runs = {head: [row for row in judged(rows, *size, task) if row.run.seed in seeds] for head, size in sizes.items()}
     body = []
     for method, (label, _, _) in LOOKS.items():
-        cells = [label]
-        for every in runs.values():
-            own = [row for row in every if name_of(row) == method]
-            psnr, usage, perplexity = ([row.last(name) for row in own] for name in ("psnr", "usage", "perplexity"))
-            spread = f" ± {stdev(psnr):.2f}" if len(psnr) > 1 else ""
-            text = f"{fmean(psnr):.2f}{spread}, {100 * fmean(usage):.0f}%, {fmean(perplexity):,.0f}" if own else ""
-            cells.append(text)
-        body.append(cells)
+        body.append([label, *(measures([row for row in every if name_of(row) == method]) for every in runs.values())])
     ahead = [between([f"{x:+.2f}" for x in sorted(leads(every, seeds))]) for every in runs.values()]
     steps = [between([f"{n:,}" for n in sorted(row.run.config["steps"] for row in every)]) for every in runs.values()]
     body += [[f"ahead of the best of {others}", *ahead], ["steps", *steps], ["seeds", *[str(len(seeds))] * len(runs)]]
     return table(["", *runs], body)
+
+
+def measures(runs: list[Row]) -> str:
+    """PSNR, usage and perplexity, means of these runs."""
+    if not runs:
+        return ""
+    psnr, usage, perplexity = ([row.last(name) for row in runs] for name in ("psnr", "usage", "perplexity"))
+    spread = f" ± {stdev(psnr):.2f}" if len(psnr) > 1 else ""
+    return f"{fmean(psnr):.2f}{spread}, {100 * fmean(usage):.0f}%, {fmean(perplexity):,.0f}"
+
+
+def others(rows: Rows) -> str:
+    """The methods that no rule asks for, and k-means of patches."""
+    runs = [row for part in ("judged", "patches") for row in of_part(rows, part) if name_of(row) not in LOOKS]
+    return by_method(runs, measures)
+
+
+def cost(rows: Rows) -> str:
+    """What a training step of each method takes by itself, without torch.compile."""
+
+    def shown(runs: list[Row]) -> str:
+        return "".join(f"{row.last('ms'):.2f} ms, {row.last('gib'):.1f} GiB" for row in runs)
+
+    return by_method([row for row in of_part(rows, "cost", "ms") if not row.run.config.get("compiled")], shown)
+
+
+def by_method(runs: list[Row], shown: Callable[[list[Row]], str]) -> str:
+    """A row for each method, a column for each number of codes."""
+    body = []
+    for name in dict.fromkeys(map(name_of, runs)):
+        sizes = ([row for row in runs if (name_of(row), row.run.config["codes"]) == (name, codes)] for codes in SIZES)
+        body.append([name, *map(shown, sizes)])
+    return table(["", *(f"K = {codes:,}" for codes in SIZES)], body) if body else "Not run yet."
 
 
 def between(values: list[str]) -> str:
@@ -89,6 +116,8 @@ BLOCKS: dict[str, Callable[[Rows], str]] = {
     "quality": quality,
     "second": second,
     "speech": speech,
+    "others": others,
+    "cost": cost,
     "verdicts": verdicts,
     "figures": lambda rows: captions(CODEBOOKS, rows),
 }

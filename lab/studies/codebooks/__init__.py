@@ -11,6 +11,8 @@ register_task(TaskCard(name=SPEECH, title="tokeniser of speech"))
 for _card in (
     MetricCard(name="psnr", label="test PSNR", unit="dB", direction=1),
     MetricCard(name="usage", label="codes in use on test data", unit="share", direction=1),
+    MetricCard(name="ms", label="step", unit="ms", direction=-1),
+    MetricCard(name="gib", label="peak of memory", unit="GiB", direction=-1),
     MetricCard(name="bits", label="bits per test image", direction=-1),
     MetricCard(name="train_bits", label="bits per training image", direction=-1),
 ):

@@ -144,7 +144,7 @@ def complete(rows: Rows, task: str = TASK) -> list[int]:
 
 def judged(rows: Rows, codes: int, stages: int = 1, task: str = TASK) -> list[Row]:
     """The judging runs of a size."""
-    configs = [(row, row.run.config) for row in of_part(rows, "judged", task)]
+    configs = [(row, row.run.config) for row in of_part(rows, "judged", task=task) if name_of(row) in (OURS, *PEERS)]
     return [row for row, config in configs if (config["codes"], config.get("stages", 1)) == (codes, stages)]
 
 
@@ -153,12 +153,12 @@ def modelled(rows: Rows, name: str) -> dict[int, Row]:
     return {row.run.config["codes"]: row for row in of_part(rows, "prior") if name_of(row) == name}
 
 
-def of_part(rows: Rows, part: str, task: str = TASK) -> list[Row]:
-    """The finished runs of a part of the plan: "search", "judged" or "prior"."""
+def of_part(rows: Rows, part: str, metric: str = "psnr", *, task: str = TASK) -> list[Row]:
+    """The finished runs of a part of the plan with this metric: "search", "judged", "prior", "patches" or "cost"."""
     return [
         row
         for row in rows.runs.values()
-        if row.run.task == task and row.done and row.run.config["part"] == part and row.has("psnr")
+        if row.run.task == task and row.done and row.run.config["part"] == part and row.has(metric)
     ]
 
 

@@ -130,6 +130,16 @@ def test_one_seed_of_speech_that_is_not_ahead_is_enough(rows: Any) -> None:
     assert (found["T4 4 x 1024"], found["T4 1024"]) == ("not supported", "supported")
 
 
+def test_other_methods_are_shown_and_not_judged(rows: Any) -> None:
+    other = line("judged", "VectorQuantize, revival", 512, 0, 99)
+    alone = [line("cost", "FSQ", 512, 0, 1) | {"compiled": compiled, "history.ms": 2.5} for compiled in ("", "true")]
+    plain = [one | {"history.ms": "", "history.gib": 0.5, "compiled": ""} for one in (*planted(), other)]
+    read = rows([*plain, *(one | {"history.gib": 0.5} for one in alone)])
+    assert verdicts(read, "T1") == {"supported"}
+    assert codebook_tables.others(read).splitlines()[2:] == ["| VectorQuantize, revival | 99.00, 100%, 410 |  |  |"]
+    assert codebook_tables.cost(read).splitlines()[2:] == ["| FSQ | 2.50 ms, 0.5 GiB |  |  |"]
+
+
 def test_figures_say_what_they_lack(rows: Any) -> None:
     lines = planted()
     whole = draw(CODEBOOKS.figures, rows(lines))
