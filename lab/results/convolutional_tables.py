@@ -11,7 +11,7 @@ from dst_lab.runs import WHOLE
 from results.build import table
 from results.quoted import Quoted, captions
 from studies.convolutional import CONVOLUTIONAL
-from studies.convolutional.claims import ATTEMPTS, METRIC, SIZES, TASK, accuracy, judged, minutes, percent, tested
+from studies.convolutional.claims import ATTEMPTS, METRIC, SIZES, accuracy, judged, minutes, own, percent, tested
 from studies.convolutional.figures import GATES
 
 NETWORKS = (
@@ -41,17 +41,15 @@ def accuracies(rows: Rows) -> str:
     return table(head, body)
 
 
-def own(rows: Rows) -> str:
+def beyond(rows: Rows) -> str:
     """The runs with edges or a teacher: seed 100 on validation images, fresh seeds on the test images."""
     body = []
-    for row in rows.runs.values():
-        config = row.run.config
-        if row.run.task == TASK and not config.keys().isdisjoint({"edges", "teacher"}):
-            images = "test" if row.has(METRIC) else "validation"
-            bits, weight = 6 * int(config.get("edges", 0)), config.get("teacher", "none")
-            accuracy = f"{100 * row.last(f'{images}_accuracy'):.2f}"
-            cells = (config["thresholds"], bits, weight, f"{config['steps']:,}", accuracy, images)
-            body.append([LABELS[config["net"]], *map(str, cells)])
+    for row in own(rows):
+        config, images = row.run.config, "test" if row.has(METRIC) else "validation"
+        bits, weight = 6 * int(config.get("edges", 0)), config.get("teacher", "none")
+        accuracy = f"{100 * row.last(f'{images}_accuracy'):.2f}"
+        cells = (config["thresholds"], bits, weight, f"{config['steps']:,}", accuracy, images)
+        body.append([LABELS[config["net"]], *map(str, cells)])
     head = ["network", "thresholds", "edges, bits per colour", "teacher's weight", "steps", "accuracy, %", "images"]
     return table(head, body)
 
@@ -70,7 +68,7 @@ def _cells(rows: Rows, runs: list[Row], published: str) -> list[str]:
 
 BLOCKS: dict[str, Callable[[Rows], str]] = {
     "accuracies": accuracies,
-    "own": own,
+    "own": beyond,
     "figures": lambda rows: captions(CONVOLUTIONAL, rows),
 }
 QUOTED = Quoted(CONVOLUTIONAL, ("docs/convolutional.md",), BLOCKS)

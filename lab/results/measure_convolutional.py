@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from dst_lab import data, replace
-from results.convolutional.images import thresholds_of
+from results.convolutional.images import FIVE_BITS, thresholds_of
 
 import decoupled_st as dst
 from decoupled_st.circuits import from_network
@@ -55,7 +55,7 @@ def simplified(line: dict[str, str], kept: Path, folder: Path | None) -> int:
     correct = 0
     for start in range(0, len(test), 1000):
         part = slice(start, start + 1000)
-        images = torch.from_numpy(test.images[part])
+        images = torch.from_numpy(test.images[part] & FIVE_BITS)
         with torch.no_grad():
             scores, expected = fast(net[0](images).flatten(1)), net(images)
         if not torch.equal(scores, expected):

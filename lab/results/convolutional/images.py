@@ -12,6 +12,7 @@ from dst_lab.data import Split, load
 from torch import Tensor
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+FIVE_BITS = 0b11111000
 
 
 @cache
@@ -19,7 +20,7 @@ def images_of(dataset: str, folder: Path) -> dict[str, tuple[Tensor, Tensor]]:
     """Images [images, channels, h, w] of uint8 and labels, by split."""
 
     def on_device(split: Split) -> tuple[Tensor, Tensor]:
-        return torch.from_numpy(split.images & 0b11111000).to(DEVICE), torch.from_numpy(split.labels).to(DEVICE)
+        return torch.from_numpy(split.images & FIVE_BITS).to(DEVICE), torch.from_numpy(split.labels).to(DEVICE)
 
     return {name: on_device(split) for name, split in load(dataset, folder).splits.items()}
 

@@ -107,6 +107,12 @@ def tested(rows: Rows) -> list[Row]:
     return [row for row in runs if row.run.config.keys().isdisjoint({"edges", "teacher"})]
 
 
+def own(rows: Rows) -> list[Row]:
+    """The runs with edges or a teacher."""
+    runs = [row for row in rows.runs.values() if row.run.task == TASK]
+    return [row for row in runs if not row.run.config.keys().isdisjoint({"edges", "teacher"})]
+
+
 def percent(row: Row) -> float:
     return 100 * row.last(METRIC)
 
