@@ -11,12 +11,12 @@ SOFT, HARD = dst.Soft(tau=1.0), dst.Decoupled(tau_f=0.0, tau_b=2.0)
 
 
 def small_network(
-    estimator: dst.Estimator, *, scores: bool = True, depth: int = 3, pools: int = 2
+    estimator: dst.Estimator, *, scores: bool = True, depth: int = 3, pools: int = 2, tau_b: float | None = None
 ) -> dst.nn.LogicTreeNetwork:
-    """Padding and none, a pool and none, groups; images of 1 x 6 x 6."""
+    """Padding and none, a pool and none, groups; images of 1 x 6 x 6; thresholds that learn where `tau_b` is given."""
     generator = torch.Generator().manual_seed(0)
     layers = [
-        dst.nn.Thermometer([0.3, 0.6]),
+        dst.nn.Thermometer([0.3, 0.6], tau_b=tau_b),
         dst.nn.LogicConv2d(2, 4, estimator, depth=depth, generator=generator),
         dst.nn.OrPool2d(),
         dst.nn.LogicConv2d(4, 4, estimator, depth=depth, kernel=2, padding=0, groups=2, generator=generator),
@@ -34,11 +34,11 @@ def small_network(
 
 
 def results(network: dst.nn.LogicTreeNetwork, x: Tensor, g: Tensor) -> list[Tensor]:
-    """The scores and the gradient of every layer's logits."""
+    """The scores and the gradients of all parameters: thresholds that learn, and every layer's logits."""
     network.zero_grad()
     y = network(x).mul_(1.0)  # in place, which a view out of the operation would refuse
     y.backward(g)
-    return [y.detach(), *(layer.logits.grad for layer in network.trees)]  # type: ignore[list-item]
+    return [y.detach(), *(parameter.grad for parameter in network.parameters())]  # type: ignore[list-item]
 
 
 def exact_results(network: dst.nn.LogicTreeNetwork, x: Tensor, g: Tensor, dtype: torch.dtype) -> list[Tensor]:
@@ -52,7 +52,7 @@ def exact_results(network: dst.nn.LogicTreeNetwork, x: Tensor, g: Tensor, dtype:
     coefficients = [torch.stack(dst.nn.logic.gates.mixed_coefficients(choice), -1).to(dtype) for choice in gates]
     y = evaluate_steps(bits, coefficients, plan[0])
     y = plan[1](y.flatten(1)) if plan[1] else y
-    return [y.detach(), *torch.autograd.grad(y, logits, g.to(dtype))]
+    return [y.detach(), *torch.autograd.grad(y, [*network[0].parameters(), *logits], g.to(dtype))]
 
 
 def error(values: list[Tensor], exact: list[Tensor]) -> list[float]:

@@ -29,10 +29,10 @@ def test_mixtures_err_at_most_twice_as_much_as_torch_in_16_bits(device: str) -> 
         assert ours <= 2 * torchs
 
 
-@pytest.mark.parametrize("scores", [True, False])
-def test_bits_are_exact(scores: bool, device: str) -> None:
+@pytest.mark.parametrize(("scores", "tau_b"), [(True, None), (False, None), (True, 0.2)])
+def test_bits_are_exact(scores: bool, tau_b: float | None, device: str) -> None:
     torch.manual_seed(0)
-    network, x = small_network(HARD, scores=scores).to(device), torch.rand(70, 1, 6, 6, device=device)
+    network, x = small_network(HARD, scores=scores, tau_b=tau_b).to(device), torch.rand(70, 1, 6, 6, device=device)
     g = torch.randn(70, 4, device=device) if scores else torch.randn(70, 4, 2, 2, device=device)
     fused = results(network, x, g)
     assert "_Steps" in type(network(x).grad_fn).__name__

@@ -23,7 +23,6 @@ def backend(x: Tensor, logits: list[Tensor], steps: list[Step]) -> Any:
         and not kernels.traced()
         and not torch.are_deterministic_algorithms_enabled()  # gradients are added up in any order on CUDA
         and type(x) in kernels.TENSORS
-        and not x.requires_grad
         and x.numel() > 0
         and all(type(l) in kernels.TENSORS and (l.dtype, l.device) == (torch.float32, x.device) for l in logits)
         and all(step.wiring.device == x.device for step in steps)
@@ -82,18 +81,21 @@ class _Steps(torch.autograd.Function):
         x, *rest = ctx.saved_tensors
         coefficients, kept = rest[:count], rest[2 * count :]
         if not kernels.can_take_gradient(gradients[0]):
-            return None, None, None, None, None, *_differentiable(x, coefficients, ctx, gradients[0])
+            by_input, *by_coefficients = _differentiable(x, coefficients, ctx, gradients[0])
+            return by_input, None, None, None, None, *by_coefficients
         g = (gradients[0] / ctx.tau).t()[:, None, None] if ctx.classes else gradients[0].permute(1, 2, 3, 0)
         images = kept[0].shape[-1]
         g = torch.nn.functional.pad(g.float(), (0, images - len(x))).contiguous()
         by_coefficients = []
         for i in reversed(range(count)):
             step, values, taken = steps[i], kept[2 * i], kept[2 * i + 1]
-            by_x = torch.zeros(values.shape, dtype=torch.float32, device=x.device) if i else None
+            wanted = i > 0 or x.requires_grad
+            by_x = torch.zeros(values.shape, dtype=torch.float32, device=x.device) if wanted else None
             by_coefficients.append(ctx.functions.backward(values, coefficients[i].contiguous(), step, taken, g, by_x))
             if by_x is not None:
-                g = by_x.reshape(kept[2 * i - 1].shape)
-        return None, None, None, None, None, *reversed(by_coefficients)
+                g = by_x.reshape(kept[2 * i - 1].shape if i else (*x.shape[1:], images))
+        by_input = g[..., : len(x)].permute(3, 0, 1, 2).to(x.dtype) if x.requires_grad else None
+        return by_input, None, None, None, None, *reversed(by_coefficients)
 
 
 def coefficients_of(layer: TreeLayer, generator: torch.Generator | None, functions: Any) -> Tensor:
@@ -137,10 +139,13 @@ def evaluate_steps(x: Tensor, coefficients: list[Tensor], steps: list[Step]) -> 
     return x
 
 
-def _differentiable(x: Tensor, coefficients: list[Tensor], ctx: Any, g: Tensor) -> tuple[Tensor, ...]:
-    """The gradients by plain operations, which can be differentiated again."""
+def _differentiable(x: Tensor, coefficients: list[Tensor], ctx: Any, g: Tensor) -> list[Tensor | None]:
+    """The gradients of x, None where it needs none, and of the coefficients, by plain operations, which can be
+    differentiated again."""
     with torch.enable_grad():
         y = evaluate_steps(x, coefficients, ctx.steps)
         if ctx.classes:
             y = y.reshape(len(y), ctx.classes, -1).sum(-1) / ctx.tau
-        return torch.autograd.grad(y, coefficients, g, create_graph=True)
+        needed = [tensor for tensor in (x, *coefficients) if tensor.requires_grad]
+        found = iter(torch.autograd.grad(y, needed, g, create_graph=True))
+    return [next(found) if tensor.requires_grad else None for tensor in (x, *coefficients)]

@@ -25,8 +25,8 @@ class LogicTreeNetwork(nn.Sequential):
     depth 3) and on a CPU with a C compiler each layer is computed with its pool, nothing is gathered in memory, and
     only the position that won in its pool is walked backward. On CUDA values between layers are kept in float16, which
     holds bits exactly and mixtures to 11 bits. Everything else goes through the layers one by one: float64, a wiring
-    that is being learned, layers with hooks, inputs that need a gradient, `torch.func`, `torch.compile`,
-    `torch.use_deterministic_algorithms`, and `dst.use_kernels(False)`.
+    that is being learned, layers with hooks, `torch.func`, `torch.compile`, `torch.use_deterministic_algorithms`, and
+    `dst.use_kernels(False)`.
 
     Args:
         layers: a `Thermometer` or none; `LogicConv2d`, each followed by an `OrPool2d` or not; `nn.Flatten()` and

@@ -38,10 +38,12 @@ def test_mixtures_err_at_most_twice_as_much_as_torch(scores: bool, depth: int, i
 
 
 @pytest.mark.parametrize("estimator", [HARD, dst.IdentitySTE(), dst.ReinMax(tau_f=1.0, tau_b=1.0)], ids=str)
-def test_bits_are_those_of_the_layers(estimator: dst.Estimator) -> None:
-    network, x, g = small_network(estimator), torch.rand(50, 1, 6, 6), torch.randn(50, 4)
+@pytest.mark.parametrize("tau_b", [None, 0.2])
+def test_bits_are_those_of_the_layers(estimator: dst.Estimator, tau_b: float | None) -> None:
+    network, x, g = small_network(estimator, tau_b=tau_b), torch.rand(50, 1, 6, 6), torch.randn(50, 4)
     torch.manual_seed(1)
     fused = results(network, x, g)
+    assert "_Steps" in type(network(x).grad_fn).__name__
     torch.manual_seed(1)
     expected = plain(network, x, g)
     assert torch.equal(fused[0], expected[0])
@@ -77,11 +79,11 @@ def test_what_does_not_fit_is_said_as_by_the_layers() -> None:
 
 
 def test_a_second_derivative_is_that_of_the_layers() -> None:
-    network, x = small_network(SOFT), torch.rand(6, 1, 6, 6)
+    network, x = small_network(SOFT, tau_b=0.2), torch.rand(6, 1, 6, 6)
     fused = []
     for on in (True, False):
         dst.use_kernels(on)
-        leaves = [layer.logits for layer in network.trees]
+        leaves = list(network.parameters())
         first = torch.autograd.grad(network(x).square().sum(), leaves, create_graph=True)
         fused.append(torch.autograd.grad(sum(g.square().sum() for g in first), leaves))
     dst.use_kernels(True)

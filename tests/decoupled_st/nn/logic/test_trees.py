@@ -178,6 +178,20 @@ def test_thresholds() -> None:
     assert quantiles(images).float().mean(0).tolist() == pytest.approx([0.74, 0.74, 0.49, 0.49, 0.24, 0.24])
 
 
+def test_thresholds_that_learn_have_the_gradient_of_a_logistic_function() -> None:
+    stage = dst.nn.Thermometer([0.25, 0.5], edges=[0.1], tau_b=0.3).double()
+    images, g = torch.rand(3, 1, 4, 5, dtype=torch.float64), torch.randn(3, 5, 4, 5, dtype=torch.float64)
+    bits = stage(images)
+    with torch.no_grad():
+        assert torch.equal(bits, stage(images).double())
+    bits.backward(g)
+    slope = lambda x, t: torch.sigmoid((x - t) / 0.3) * torch.sigmoid((t - x) / 0.3) / 0.3  # noqa: E731
+    expected = [-(g[:, i] * slope(images[:, 0], t)).sum() for i, t in enumerate((0.25, 0.5))]
+    torch.testing.assert_close(stage.thresholds.grad.flatten(), torch.stack(expected))
+    assert stage.edges.grad.shape == (1,)
+    assert [name for name, _ in dst.nn.Thermometer([0.5]).named_parameters()] == []
+
+
 def test_thresholds_of_derivatives_follow_those_of_values() -> None:
     images = torch.randint(256, (3, 2, 5, 6), dtype=torch.uint8)
     sobel, smooth = torch.tensor([-1.0, 0, 1]), torch.tensor([1.0, 2, 1])
@@ -225,6 +239,7 @@ def test_the_zoo_has_the_papers_numbers_of_learned_gates(name: str, gates: int) 
         (lambda: dst.nn.logic_tree_net("cifar10-xl", SOFT), "a network's name is one of cifar10-s"),
         (lambda: dst.nn.logic_tree_net("cifar10-s", SOFT)(torch.rand(1, 3, 16, 16)), "takes 4096 inputs"),
         (lambda: dst.nn.Thermometer([]), "one or more finite numbers"),
+        (lambda: dst.nn.Thermometer([0.5], tau_b=0), "tau_b must be finite and above 0"),
         (lambda: dst.nn.Thermometer([0.5], [0.1])(torch.rand(2, 3)), r"edges are found in \[images, channels, height"),
         (lambda: dst.nn.LogicTreeNetwork(nn.Flatten()), "at least one LogicConv2d or LogicTrees"),
     ],
