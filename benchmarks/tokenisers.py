@@ -90,7 +90,9 @@ def tokeniser(run: Run) -> nn.Module:
         "FSP": lambda: Peer(peers.FSP(LEVELS[K], dim=dim, quantize_rate=0.5)),
         "SimVQ": lambda: dst.nn.SimVQ(K, dim, features=run["features"], normalise=run["normalise"], axis=1),
         "Decoupled": lambda: dst.nn.Codebook(
-            *(K, dim, dst.Decoupled(tau_f=0.0, tau_b=0.1)),
+            K,
+            dim,
+            dst.Decoupled(tau_f=0.0, tau_b=0.1),
             update="ema",
             features=16,
             normalise=True,

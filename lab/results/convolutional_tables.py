@@ -12,14 +12,13 @@ from results.build import table
 from results.quoted import Quoted, captions
 from studies.convolutional import CONVOLUTIONAL
 from studies.convolutional.claims import ATTEMPTS, METRIC, SIZES, accuracy, judged, minutes, own, percent, tested
-from studies.convolutional.figures import GATES
+from studies.convolutional.figures import GATES, NETS
 
 NETWORKS = (
     *((one.net, one.dataset, one.label, f"{one.published:.2f}") for one in SIZES),
     ("mnist-s", "fashion-mnist", "Fashion-MNIST, MNIST's S with 3 thresholds", "none"),
     ("mnist-l", "fashion-mnist", "Fashion-MNIST, MNIST's L with 3 thresholds", "none"),
 )
-LABELS = {"cifar10-m": "CIFAR-10 M", "cifar10-b": "CIFAR-10 B", "cifar10-l": "CIFAR-10 L"}
 
 
 def accuracies(rows: Rows) -> str:
@@ -49,7 +48,7 @@ def beyond(rows: Rows) -> str:
         bits, weight = 6 * int(config.get("edges", 0)), config.get("teacher", "none")
         accuracy = f"{100 * row.last(f'{images}_accuracy'):.2f}"
         cells = (config["thresholds"], bits, weight, f"{config['steps']:,}", accuracy, images)
-        body.append([LABELS[config["net"]], *map(str, cells)])
+        body.append([f"CIFAR-10 {NETS[config['net']]}", *map(str, cells)])
     head = ["network", "thresholds", "edges, bits per colour", "teacher's weight", "steps", "accuracy, %", "images"]
     return table(head, body)
 

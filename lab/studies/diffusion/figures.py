@@ -1,5 +1,6 @@
 """Every figure of the study, from its tables of runs; images are `samples.npz` next to them."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
 
@@ -131,20 +132,9 @@ def pairs(rows: Rows) -> Drawn:
 
 def samples(rows: Rows) -> Drawn:
     """Images as guidance found them."""
-    title, file = "Images from XOR and AND of their pixels", Path(rows.store.path) / SAMPLES
-    figure, axes = panels(2, width=4.6, height=3.0)
-    if not file.is_file():
-        return _nothing(title, figure, SAMPLES)
-    labels = {"truth": "truth", **GUIDED}
-    with np.load(file) as kept:
-        for ax, problem in zip(axes, PUBLISHED, strict=True):
-            lines = [np.concatenate(list(kept[f"{problem}-{arm}"].reshape(-1, 32, 32)), axis=1) for arm in labels]
-            ax.imshow(np.concatenate(lines), cmap="gray_r", interpolation="nearest")
-            ax.set_title(problem.upper())
-            ax.set_xticks([])
-            ax.set_yticks([32 * i + 16 for i in range(len(lines))], list(labels.values()), fontsize=6.5)
-            ax.grid(visible=False)
-    return Drawn(title, figure, "The first twelve test images, first repetition, none picked.", 2)
+    title, panels_of = "Images from XOR and AND of their pixels", {problem: problem.upper() for problem in PUBLISHED}
+    text = "The first twelve test images, first repetition, none picked."
+    return _images(rows, title, panels_of, {"truth": "truth", **GUIDED}, 32, text)
 
 
 def rewards(rows: Rows) -> Drawn:
@@ -179,20 +169,27 @@ def rewards(rows: Rows) -> Drawn:
 
 def tuned(rows: Rows) -> Drawn:
     """Images of the fine-tuned models."""
-    title, file = "Images of fine-tuned models", Path(rows.store.path) / SAMPLES
-    figure, axes = panels(2, width=4.6, height=3.0)
+    labels = {"before": "before", "truth": "resampled", **REWARD_ARMS}
+    text = "Twelve draws of each model, first seed, none picked. Wanted: fours, and bags."
+    return _images(rows, "Images of fine-tuned models", DATASETS, labels, 28, text)
+
+
+def _images(
+    rows: Rows, title: str, panels_of: Mapping[str, str], labels: Mapping[str, str], side: int, text: str
+) -> Drawn:
+    """A panel for each of two problems, with a line of kept images for each arm."""
+    file, (figure, axes) = Path(rows.store.path) / SAMPLES, panels(2, width=4.6, height=3.0)
     if not file.is_file():
         return _nothing(title, figure, SAMPLES)
-    labels = {"before": "before", "truth": "resampled", **REWARD_ARMS}
     with np.load(file) as kept:
-        for ax, (dataset, label) in zip(axes, DATASETS.items(), strict=True):
-            lines = [np.concatenate(list(kept[f"{dataset}-{arm}"].reshape(-1, 28, 28)), axis=1) for arm in labels]
+        for ax, (name, label) in zip(axes, panels_of.items(), strict=True):
+            lines = [np.concatenate(list(kept[f"{name}-{arm}"].reshape(-1, side, side)), axis=1) for arm in labels]
             ax.imshow(np.concatenate(lines), cmap="gray_r", interpolation="nearest")
             ax.set_title(label)
             ax.set_xticks([])
-            ax.set_yticks([28 * i + 14 for i in range(len(lines))], list(labels.values()), fontsize=6.5)
+            ax.set_yticks([side * i + side // 2 for i in range(len(lines))], list(labels.values()), fontsize=6.5)
             ax.grid(visible=False)
-    return Drawn(title, figure, "Twelve draws of each model, first seed, none picked. Wanted: fours, and bags.", 2)
+    return Drawn(title, figure, text, 2)
 
 
 def _bars(ax: Axes, values: dict[str, float]) -> None:

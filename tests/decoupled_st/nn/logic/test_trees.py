@@ -188,7 +188,8 @@ def test_thresholds_that_learn_have_the_gradient_of_a_logistic_function() -> Non
     slope = lambda x, t: torch.sigmoid((x - t) / 0.3) * torch.sigmoid((t - x) / 0.3) / 0.3  # noqa: E731
     expected = [-(g[:, i] * slope(images[:, 0], t)).sum() for i, t in enumerate((0.25, 0.5))]
     torch.testing.assert_close(stage.thresholds.grad.flatten(), torch.stack(expected))
-    assert stage.edges.grad.shape == (1,)
+    changes = dst.nn.logic.thermometer.derivatives(images)
+    torch.testing.assert_close(stage.edges.grad, -(g[:, 2:] * slope(changes, 0.1)).sum().reshape(1))
     assert [name for name, _ in dst.nn.Thermometer([0.5]).named_parameters()] == []
 
 
